@@ -189,9 +189,9 @@ def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
         ),
         (
             COLOCATED.replace('"grpo"', '"ppo"')
-            + "critic_ranks = 4\ncritic.megatron.tensor_model_parallel_size = 4\n",
+            + "critic_ranks = 4\ncritic.megatron.tensor_model_parallel_size = 4\nreference_ranks = 2\n",
             ["--gpus", "8"],
-            "8 for the train workers, and 4 for the critic.",
+            "8 for the train workers, and 4 for the critic, and 2 for the reference.",
         ),
         (
             COLOCATED + "megatron.pipeline_model_parallel_size = 3\n",

@@ -184,6 +184,16 @@ def test_a_critic_on_ranks_of_its_own_has_a_phase(judged: Any) -> None:
     assert device["reason"].endswith(f"GB to train the critic, {most}")
 
 
+def test_a_frozen_role_on_ranks_of_its_own_has_a_phase(judged: Any) -> None:
+    own = "kl_coef = 0.1\nreference_ranks = 2\nreference.megatron.tensor_model_parallel_size = 2\n"
+    found = judged(RUN + own)
+    items = _phases(found)["score by the reference"]["items"]
+    assert items["weights"] == states(DENSE, replace(EIGHT, world=2, tensor=2), "bf16", 0).weights
+    assert items["work"] > 0
+    plain = judged(RUN)
+    assert found["memory"] == plain["memory"], "nothing of it is on the policy's ranks"
+
+
 def test_a_critic_beside_the_policy_has_fields_of_its_own(judged: Any) -> None:
     hosted = judged(RUN)
     found = judged(RUN + "critic.megatron.optimizer_cpu_offload = false\n")

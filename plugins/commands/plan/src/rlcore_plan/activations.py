@@ -70,6 +70,18 @@ def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, va
     return copied + max(drafted, _logits(facts, layout, batch))
 
 
+def scoring(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
+    """Bytes of one micro-batch on a rank of a frozen model, at most: of a layer at a time, then of the head.
+
+    Counted as if each kept all that a backward pass reads.
+    """
+    layers = [_layer(facts, layout, batch, number) for number in layout.layers(facts, stage)]
+    total = max(layers, default=0) + _tables(facts, batch)
+    if stage == layout.pipeline - 1:
+        total = max(total, _head(facts, layout, batch) + workspace(facts, layout, batch, stage))
+    return total
+
+
 def _split(layout: Layout, batch: Batch) -> int:
     """Tokens of a rank where the sequence is divided between tensor-parallel ranks."""
     return batch.tokens // layout.tensor if layout.sequence else batch.tokens

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
-from rlcore_plan.activations import Batch, saved, workspace
+from rlcore_plan.activations import Batch, saved, scoring, workspace
 from rlcore_plan.buffers import lay_out
 from rlcore_plan.layout import Layout, last_stage
 from rlcore_plan.weights import stage as weights_of_stage
@@ -83,13 +83,14 @@ class Roles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Critic:
-    """A critic on ranks of its own, with a layout of its own."""
+class Apart:
+    """A role on ranks of its own, with a layout of its own. `optimizer`: of a critic; None: it is frozen."""
 
+    role: str
     facts: ModelFacts
     layout: Layout
     work: Workload
-    optimizer: Optimizer
+    optimizer: Optimizer | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,3 +227,13 @@ def largest(
     stages = sorted({0, min(1, last), max(0, last - 1), last})
     found = [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in stages]
     return max(found, key=lambda memory: memory.total)
+
+
+def of_frozen(apart: Apart) -> dict[str, int]:
+    """What a model on ranks of its own that only scores has on the fullest of them."""
+    layout, work = apart.layout, apart.work
+    found = []
+    for stage in range(layout.pipeline):
+        weights = Beside(facts=apart.facts, stages=layout.stages).weights(layout, stage, work.dtype)
+        found.append({"weights": weights, "work": scoring(apart.facts, layout, work.batch(layout), stage)})
+    return max(found, key=lambda items: sum(items.values()))

@@ -14,7 +14,7 @@ from rlcore_plan.engines import (
     weights as engine_weights,
 )
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import BYTES, Critic, Memory, Optimizer, Roles, Workload, largest
+from rlcore_plan.memory import BYTES, Apart, Memory, Optimizer, Roles, Workload, largest, of_frozen
 from rlcore_plan.weights import whole
 
 MARGIN = 0.1
@@ -41,14 +41,14 @@ class Machines:
 class Run:
     """What a run does with the GPUs, whatever its layout.
 
-    `critic`: one with ranks of its own. `engines`: of each group; empty: nothing generates, or it is not
+    `apart`: roles with ranks of their own. `engines`: of each group; empty: nothing generates, or it is not
     planned. `sleep`: as `--sleep`. `bucket`: bytes of one message of a publication.
     """
 
     work: Workload
     optimizer: Optimizer = field(default_factory=Optimizer)
     roles: Roles = field(default_factory=Roles)
-    critic: Critic | None = None
+    apart: tuple[Apart, ...] = ()
     engines: tuple[Engines, ...] = ()
     frozen: tuple[Frozen, ...] = ()
     is_colocated: bool = True
@@ -99,27 +99,28 @@ def needs(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Ne
     asleep = run.is_colocated and bool(run.engines)
     host = memory.host + (_slept(memory, run.sleep) if asleep else 0)
     policy = host * min(machines.per_node, layout.world)
-    return Needs(memory=memory, phases=phases, host=_host(policy, layout, run.critic, machines))
+    return Needs(memory=memory, phases=phases, host=_host(policy, layout, run, machines))
 
 
-def _host(policy: int, layout: Layout, critic: Critic | None, machines: Machines) -> int:
+def _host(policy: int, layout: Layout, run: Run, machines: Machines) -> int:
     """Of the fullest node: the policy's or the critic's, or the one that has both."""
-    if critic is None:
-        return policy
-    ranks = critic.layout.world
-    own = _critic_memory(critic).host * min(machines.per_node, ranks)
-    return policy + own if layout.world + ranks <= machines.per_node else max(policy, own)
+    for critic in run.apart:
+        if critic.optimizer is not None:
+            ranks = critic.layout.world
+            own = _critic_memory(critic).host * min(machines.per_node, ranks)
+            return policy + own if layout.world + ranks <= machines.per_node else max(policy, own)
+    return policy
 
 
-def _critic_memory(critic: Critic) -> Memory:
+def _critic_memory(critic: Apart) -> Memory:
     """Of its fullest rank."""
     return largest(critic.facts, critic.layout, critic.work, critic.optimizer, values=True)
 
 
 def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Iterator[Phase]:
     yield _training("train", memory, machines)
-    if run.critic is not None:
-        yield replace(_training("train the critic", _critic_memory(run.critic), machines), is_apart=True)
+    for apart in run.apart:
+        yield _working(apart, machines)
     if run.engines:
         yield _publication(facts, memory, run, machines)
     for engines in run.engines:
@@ -132,6 +133,14 @@ def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> 
 def _training(name: str, memory: Memory, machines: Machines) -> Phase:
     work = {"activations": memory.activations, "work": memory.workspace}
     return Phase(name=name, items={**_awake(memory, "none"), **work}, limit=machines.usable)
+
+
+def _working(apart: Apart, machines: Machines) -> Phase:
+    """Of a role on ranks of its own: a critic trains, a frozen model only scores."""
+    if apart.optimizer is not None:
+        return replace(_training("train the critic", _critic_memory(apart), machines), is_apart=True)
+    name = f"score by the {apart.role}"
+    return Phase(name=name, items=of_frozen(apart), limit=machines.usable, is_apart=True)
 
 
 def _publication(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Phase:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from rlcore import (
     read_settings,
 )
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Beside, Critic, Optimizer, Roles, Workload
+from rlcore_plan.memory import Apart, Beside, Optimizer, Roles, Workload
 from rlcore_plan.phases import Run
 from rlcore_plan.published import read_facts
 
@@ -31,7 +31,7 @@ BUCKET_MB = 256
 """Of the engines' own settings, where the file says nothing."""
 NARROW = 2
 """Bytes of a moment in bf16 or fp16."""
-CRITIC = "critic"
+CRITIC, REFERENCE, TEACHER = "critic", "reference", "teacher"
 
 
 @dataclass(frozen=True)
@@ -200,31 +200,33 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
     )
 
 
-def critic_of(file: File, facts: ModelFacts) -> Critic | None:
-    """A critic that has workers of its own. ConfigError."""
-    if not file.has_critic or not file.value("critic_ranks"):
-        return None
-    fields = file.role(CRITIC)
-    model = file.value("critic_model")
-    own = read_facts(model, file.registry) if model else facts
-    found = _layout(file, fields, own, int(file.value("critic_ranks")))
-    return Critic(facts=own, layout=found, work=workload(file, found), optimizer=_optimizer(fields))
+def apart_of(file: File, facts: ModelFacts) -> Iterator[Apart]:
+    """The roles that have workers of their own. ConfigError."""
+    for role in (CRITIC, REFERENCE, TEACHER):
+        if ranks := int(file.value(f"{role}_ranks")):
+            fields, model = file.role(role), file.value(f"{role}_model")
+            own = read_facts(model, file.registry) if model else facts
+            layout = replace(_layout(file, fields, own, ranks), mtp=False)  # the policy's alone
+            optimizer = _optimizer(fields) if role == CRITIC else None
+            work = workload(file, layout)
+            yield Apart(role=role, facts=own, layout=layout, work=work, optimizer=optimizer)
 
 
 def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
     """What the run's trainer does, without engines. ConfigError."""
     beside = file.has_critic and not file.value("critic_ranks")
+    has_reference = file.value("kl_coef") and not file.value("reference_ranks")
     return Run(
         work=workload(file, layout),
         optimizer=_optimizer(file.role("")),
         roles=Roles(
             critic=_optimizer(file.role(CRITIC)) if beside else None,
             critic_model=_beside(file, CRITIC) if beside else None,
-            reference=file.value("reference_placement") if file.value("kl_coef") else "none",
-            reference_model=_beside(file, "reference") if file.value("kl_coef") else None,
-            teacher=_beside(file, "teacher"),
+            reference=file.value("reference_placement") if has_reference else "none",
+            reference_model=_beside(file, REFERENCE) if has_reference else None,
+            teacher=None if file.value("teacher_ranks") else _beside(file, TEACHER),
         ),
-        critic=critic_of(file, facts),
+        apart=tuple(apart_of(file, facts)),
         is_colocated=file.value("placement") == "colocate",
         sleep=str(file.settings.get("sleep", "none")),
         bucket=int(file.fields("engine").number("bucket_mb", BUCKET_MB) * MEGABYTE),

@@ -41,7 +41,7 @@ def computes_on_gpus(file: File) -> bool:
 
 def gpus_beside(file: File, run: Run) -> dict[str, int]:
     """GPUs that the run takes beside those of the policy's workers, by what they are for. ConfigError."""
-    found = {"the critic": run.critic.layout.world if run.critic else 0}
+    found = {f"the {apart.role}": apart.layout.world for apart in run.apart}
     if run.engines and not run.is_colocated:
         found["engines"] = sum(engines.count * engines.gpus for engines in run.engines)
         if any(name.startswith("eval.") for name in file.settings):
