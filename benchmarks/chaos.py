@@ -27,8 +27,7 @@ from rlcore.api.part import RewardPart
 from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Prompt, Sampling, Span
-from rlcore.data.cursor import PromptCursor
-from rlcore.data.cursors import cursor_of
+from rlcore.data.cursors import PromptCursor, cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.rewards import RewardPool
 from rlcore_sampling.asynchronous import AsynchronousRollouts

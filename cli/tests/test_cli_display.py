@@ -36,7 +36,7 @@ COLOR = re.compile(r"\x1b\[[0-9;]*m")
 RUN = """
 import json, sys
 from pathlib import Path
-from rlcore.tracking.summary import Summary
+from rlcore.tracking.display import Summary
 from rlcore_cli.display import TerminalDisplay
 from rlcore.api.config import Config
 from rlcore import RunInfo

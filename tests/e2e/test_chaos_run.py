@@ -16,7 +16,7 @@ from inputs import chats, make_model, write_jsonl
 
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Prompt
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import PromptCursor
 from rlcore_files.config import FileConfig
 from rlcore_files.source import FileSource
 

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rlcore.api.types import Json
-from rlcore.tracking.metrics import read_metrics
+from rlcore.tracking.jsonl import read_metrics
 from rlcore_cli.columns import COLUMNS, Column, cells, evaluations
 from rlcore_cli.curve import MARKS, Points, curve
 
 if TYPE_CHECKING:
-    from rlcore.tracking.summary import Summary
+    from rlcore.tracking.display import Summary
 
 PLAIN_WIDTH = 80
 

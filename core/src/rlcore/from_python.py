@@ -30,8 +30,7 @@ from rlcore.checkpoint.folder import checkpoints
 from rlcore.config import toml
 from rlcore.plugins.function_source import write_functions
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
-from rlcore.tracking.jsonl import METRICS, SAMPLES
-from rlcore.tracking.metrics import read_metrics
+from rlcore.tracking.jsonl import METRICS, SAMPLES, read_metrics
 
 if TYPE_CHECKING:
     import pandas

@@ -13,7 +13,7 @@ from rlcore.api.records import Kind
 from rlcore.compose.models import claimant, hub_config
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.run_checks import checked
-from rlcore.compose.suggestions import Suggestions
+from rlcore.compose.sentences import Suggestions
 from rlcore.config import toml
 from rlcore.network import free_port
 from rlcore.plugins.loader import Plugins

@@ -12,9 +12,9 @@ from runs import run_of
 
 from rlcore.api.errors import ConfigError
 from rlcore.api.run_config import RunConfig
-from rlcore.compose.engine_checks import engine_complaints
 from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.resolved import Resolved
+from rlcore.compose.run_checks import engine_complaints
 from rlcore.network import is_free
 from rlcore.runtime.engine_checks import check_ports
 

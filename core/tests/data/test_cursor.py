@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import Prompt
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import PromptCursor
 
 
 def prompts(count: int) -> list[Prompt]:

@@ -13,8 +13,7 @@ from rlcore.api.errors import CheckpointError
 from rlcore.api.run_config import RunConfig
 from rlcore.api.sources import Cursor, Prompts
 from rlcore.api.types import Prompt
-from rlcore.data.cursor import PromptCursor
-from rlcore.data.cursors import CurriculumCursor, MixCursor, cursor_of
+from rlcore.data.cursors import CurriculumCursor, MixCursor, PromptCursor, cursor_of
 from rlcore.data.source_mix import Portion, SourceMix
 
 

@@ -25,9 +25,8 @@ from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.types import Prompt, RewardStatus, Sample, Score
 from rlcore.plugins.files import read
 from rlcore.rollout import rewards as rewards_module
-from rlcore.rollout.reward_fork_server import RewardProcess
 from rlcore.rollout.reward_worker import message
-from rlcore.rollout.rewards import ERROR_KEY, RewardPool
+from rlcore.rollout.rewards import ERROR_KEY, RewardPool, RewardProcess
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore_machine import Forked
 

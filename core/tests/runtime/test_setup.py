@@ -16,7 +16,7 @@ from rlcore.api.part import Part
 from rlcore.api.types import Prompt
 from rlcore.compose.resolved import Inference
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import PromptCursor
 from rlcore.runtime.prepare import prepare, prepare_served
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.setup import cpu_threads, saved_roles, worker_setups

@@ -17,7 +17,7 @@ from rlcore.api.errors import EngineError
 from rlcore.api.part import Part
 from rlcore.api.part_config import EngineConfig
 from rlcore.engines.client import EngineClient
-from rlcore.runtime.supervisor import EngineSupervisor, ServerLauncher
+from rlcore.runtime.servers import EngineSupervisor, ServerLauncher
 from rlcore_testing.engine_server import TOKEN, launch_of
 from rlcore_toolkit import call_in_thread
 

@@ -11,8 +11,7 @@ from rlcore.api.config import Config
 from rlcore.api.errors import CheckpointError
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Score, Span
-from rlcore.tracking.jsonl import Jsonl, TokenTexts
-from rlcore.tracking.metrics import MetricsFile, read_metrics, write_lines
+from rlcore.tracking.jsonl import Jsonl, MetricsFile, TokenTexts, read_metrics, write_lines
 
 
 def write(path: Path, *steps: int, keep_step: int = 0) -> None:

@@ -13,8 +13,7 @@ from rlcore.api.config import Config
 from rlcore.api.errors import CheckpointError
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.tracking import trackers as module
-from rlcore.tracking.jsonl import Jsonl
-from rlcore.tracking.metrics import read_metrics
+from rlcore.tracking.jsonl import Jsonl, read_metrics
 from rlcore.tracking.trackers import Trackers
 from rlcore_testing.display import SilentDisplay
 

@@ -17,7 +17,7 @@ from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
 from rlcore.api.part import Part
 from rlcore.engines.client import EngineClient
-from rlcore.runtime.supervisor import EngineSupervisor
+from rlcore.runtime.servers import EngineSupervisor
 
 TOKEN = f"-{secrets.token_hex(8)}"  # as one in 64 of those that a run draws begins
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})

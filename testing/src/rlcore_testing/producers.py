@@ -23,7 +23,7 @@ from rlcore.api.part_config import ProducerConfig
 from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Prompt, Sample
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import PromptCursor
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore_testing.conformance import Conformance, same
 from rlcore_testing.token_engine import CountingReward, TokenEngine

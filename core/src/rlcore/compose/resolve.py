@@ -18,7 +18,7 @@ from rlcore.compose.resolved import ModelChoice, Resolved
 from rlcore.compose.roles import role_fields
 from rlcore.compose.run_checks import checked
 from rlcore.compose.selection import Selection, with_table
-from rlcore.compose.suggestions import Suggestions
+from rlcore.compose.sentences import Suggestions
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting

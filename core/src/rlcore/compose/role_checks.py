@@ -10,8 +10,7 @@ from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.api.server_config import frozen_name
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.sentences import unread, unread_flags
-from rlcore.compose.suggestions import Suggestions
+from rlcore.compose.sentences import Suggestions, unread, unread_flags
 from rlcore.config.layers import Setting
 
 

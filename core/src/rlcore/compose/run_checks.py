@@ -6,14 +6,15 @@ best caught by an early check.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.run_config import RunConfig
-from rlcore.compose.engine_checks import engine_complaints
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import with_absolute_paths
 from rlcore.compose.frozen_checks import frozen_complaints
@@ -32,9 +33,10 @@ from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.role_checks import role_complaints, teacher_complaints
 from rlcore.compose.roles import role_rank_complaints, role_table_complaints
 from rlcore.compose.schedule_checks import schedule_complaints
-from rlcore.compose.sentences import unread
-from rlcore.compose.suggestions import Suggestions
+from rlcore.compose.sentences import Suggestions, unread
 from rlcore.config.layers import Setting
+
+URL = "expected a URL such as http://127.0.0.1:30000"
 
 
 def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Suggestions) -> Resolved:
@@ -222,3 +224,38 @@ def eval_complaints(chosen: Inference) -> Iterator[str]:
             )
         if config.score_by == "reward" and not evaluation.judged_by(chosen.rewards):
             yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."
+
+
+def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
+    """Settings of engines that the run does not start, or does not have.
+
+    `passed`: given fields of their table.
+    """
+    if run.serving.engine_url:
+        yield from _external_complaints(run)
+        if passed:
+            first = flag_name(passed[0])
+            yield f"{first} has no effect on the servers of --engine-url; give it where they are started."
+        if run.evaluation.eval_engines:
+            yield (
+                f"--eval-engines: found {run.evaluation.eval_engines}, but the servers of --engine-url are "
+                "not started here; leave it out."
+            )
+    elif run.serving.engine_weights_dir:
+        yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
+    if run.serving.router is not None and run.loss.replay_routing:
+        yield "--replay-routing: found true, but the router asks no engine for its experts; drop --router."
+
+
+def _external_complaints(run: RunConfig) -> Iterator[str]:
+    for url in run.serving.engine_url:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            yield f"--engine-url: found {url!r}, {URL}."
+        if parts.username or parts.password:
+            yield "--engine-url: found a user or password in it; set RLCORE_ENGINE_TOKEN instead."
+    if len(set(run.serving.engine_url)) < len(run.serving.engine_url):
+        yield f"--engine-url: found {', '.join(run.serving.engine_url)}; expected each server once."
+    if run.serving.engines not in (1, len(run.serving.engine_url)):
+        named = len(run.serving.engine_url)
+        yield f"--engines: found {run.serving.engines}, but --engine-url names {named}; leave --engines out."

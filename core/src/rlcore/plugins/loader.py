@@ -5,6 +5,8 @@ files. A plugin that fails is left out and remembered; it is fatal only where it
 `RLCORE_STRICT_PLUGINS=1`.
 """
 
+from __future__ import annotations
+
 import inspect
 import logging
 import os
@@ -25,10 +27,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import rlcore
 from rlcore.api import hookspecs
+from rlcore.api.config import NAME
 from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
-from rlcore.api.records import ForeignSetting
-from rlcore.plugins import builtin, files, functions
+from rlcore.api.records import Component, ForeignSetting, Kind
+from rlcore.plugins import builtin, files
 from rlcore.plugins.registry import CORE, FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
 
 _log = logging.getLogger(__name__)
@@ -45,6 +48,9 @@ REQUIREMENT = re.compile(r"rlcore(?![\w.-])\s*\(?([^\[;)]*)\)?\s*")
 One with a marker (`; extra == …`) does not match: it is optional.
 """
 
+GENERATES = ["ctx", "sample"]
+"""The parameters of a generator: `async def generate(ctx, sample)`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
@@ -59,7 +65,7 @@ class Switches:
     strict: bool = False
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Switches":
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Switches:
         """`RLCORE_PLUGINS=a,b` (empty: none but the core's own) and `RLCORE_STRICT_PLUGINS=1`."""
         only = environ.get(ONLY)
         names = None if only is None else tuple(name.strip() for name in only.split(",") if name.strip())
@@ -216,7 +222,7 @@ class _Loader:
         info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
         self.add(info, partial(import_plugin_file, file))
         if info in self.infos and not self.manager.get_hookcallers(self.manager.get_plugin(info.name)):
-            components = functions.components(sys.modules[file.module])
+            components = _components(sys.modules[file.module])
             self.entries += [Entry(kind=kind, record=record, provider=info) for kind, record in components]
 
 
@@ -293,3 +299,27 @@ def _dist(point: EntryPoint) -> tuple[str, str]:
 def _error_text(error: BaseException) -> str:
     text = " ".join(str(error).split()).removesuffix(".")
     return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"
+
+
+def _components(module: ModuleType) -> Iterator[tuple[Kind, Component]]:
+    """The functions with the parameters of a generator or of a reward. Other functions are helpers.
+
+    `__all__` names others, which the file imports or makes: TRL's rewards, for example.
+    """
+    named = getattr(module, "__all__", ())
+    for name, function in vars(module).items():
+        own = inspect.isfunction(function) and function.__module__ == module.__name__
+        if not own and not (name in named and callable(function) and not inspect.isclass(function)):
+            continue
+        kind = _kind(function) if NAME.fullmatch(name) else None
+        if kind is not None:
+            summary = (inspect.getdoc(function) or "a function").splitlines()[0]
+            yield kind, Component(name=name, factory=f"{module.__name__}:{name}", summary=summary)
+
+
+def _kind(function: Any) -> Kind | None:
+    from rlcore.plugins.function_reward import scores  # spares other commands the import
+
+    if inspect.iscoroutinefunction(function) and list(inspect.signature(function).parameters) == GENERATES:
+        return Kind.GENERATOR
+    return Kind.REWARD if scores(function) else None

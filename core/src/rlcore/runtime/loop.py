@@ -17,7 +17,7 @@ from rlcore.learning.flops import peak_tflops, training_flops, with_costs
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
 from rlcore.runtime.callbacks import Callbacks
-from rlcore.runtime.evaluations import EVAL_STEP, Evaluations
+from rlcore.runtime.evals import EVAL_STEP, Evaluations
 from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS, check_folder

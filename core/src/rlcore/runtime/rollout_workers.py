@@ -8,22 +8,206 @@ gates, versions, aborts and partial rollouts are what they are without workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import logging
+import pickle
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from rlcore.api.cluster import Cluster
+from rlcore.api.cluster import Actor, Cluster
+from rlcore.api.errors import RlcoreError, WorkerError
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator
-from rlcore.engines.client import together
+from rlcore.engines.client import end_tasks, together
 from rlcore.rollout.generators import Generators, name_of
-from rlcore.runtime.rollout_exchange import Call, Exchange
-from rlcore.runtime.rollout_worker import RolloutWorker
+from rlcore.runtime.actors import watched, within
+from rlcore.runtime.rollout_messages import FromDriver, Message, changed, changes_of
+from rlcore.runtime.rollout_worker import RolloutWorker, pickled_error
 
 if TYPE_CHECKING:
+    from rlcore.api.packed import PackedInts
     from rlcore.api.part import Part
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import LimitOptions
-    from rlcore.api.types import Sample
+    from rlcore.api.types import Sample, Sampling
     from rlcore.runtime.trainer import BundleSlot
+
+
+START_SECONDS = 600.0
+STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the generator `name`. `ended`: the worker's last word of it."""
+
+    name: str
+    ctx: GenerationContext
+    samples: Sequence[Sample]
+    ended: asyncio.Future[Message]
+
+    async def complete(
+        self, prompt_ids: PackedInts, n: int, seed: int, rid: str, sampling: Sampling | None
+    ) -> list[Any]:
+        """What its context says."""
+        return list(await self.ctx.complete(prompt_ids, n=n, seed=seed, rid=rid, sampling=sampling))
+
+    async def score(self, changes: Sequence[Any]) -> Sequence[Any]:
+        """The same, as changes of what was given."""
+        samples = changed(changes, self.samples)
+        return changes_of(await self.ctx.score(samples), samples)
+
+
+class Exchange:
+    """The messages from and to one rollout worker, whose actor it starts and ends."""
+
+    def __init__(self, name: str, actor: Actor, limit_s: float) -> None:
+        """`limit_s`: for a sign of life, and for the end of a call that was cancelled."""
+        self._name = name
+        self._actor = actor
+        self._limit_s = limit_s
+        self._calls: dict[int, Call] = {}
+        self._number = 0
+        self._answering: dict[int, asyncio.Task[None]] = {}
+        self._unsent: list[Message] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failure: RlcoreError | None = None
+        self._failed = asyncio.Event()
+
+    async def start(self, parts: Sequence[Part], tokenizer: str) -> None:
+        """Build the generators of `parts`."""
+        await within(START_SECONDS, self._name, self._actor.call("start", parts, tokenizer), "did not start")
+        self._tasks["receive"] = asyncio.create_task(self._guarded(self._receive()))
+
+    async def made(self, call: Call, content: Any) -> tuple[bool, list[Sample]]:
+        """The samples that a generator makes, and whether it gave a list. Raises what it raised."""
+        if self._failure is not None:
+            raise self._failure
+        self._number += 1
+        number = self._number
+        self._calls[number] = call
+        try:
+            self._send("generate", number, pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
+            message = await self._end_of(number, call)
+        finally:
+            del self._calls[number]
+        value = pickle.loads(message.content)
+        if message.what == "failed":
+            raise value
+        is_list, changes = value
+        return is_list, changed(changes, call.samples)
+
+    async def watch(self) -> None:
+        """Raises `WorkerError` when the worker dies or hangs; never returns."""
+
+        async def failure() -> None:
+            await self._failed.wait()
+            assert self._failure is not None, "it is set before"
+            raise self._failure
+
+        alive = within(None, self._name, watched(self._actor, self._limit_s, "--worker-health-limit"))
+        await together([alive, failure()])
+
+    async def stop(self) -> None:
+        """Stop it in order where that is still possible, then end it."""
+        try:
+            if self._tasks and self._failure is None:
+                await within(STOP_SECONDS, self._name, self._actor.call("stop", thread="stop"))
+        finally:
+            self._actor.kill()
+            await end_tasks([*self._tasks.values(), *self._answering.values()])
+
+    async def _end_of(self, number: int, call: Call) -> Message:
+        """The worker's last word of the call; cancelled meanwhile, the generator is cancelled there too."""
+        loop, deadline = asyncio.get_running_loop(), None
+        # The caller may be cancelled more than once while the generator in the worker still ends.
+        while not call.ended.done():
+            try:
+                left = None if deadline is None else max(0.0, deadline - loop.time())
+                await asyncio.wait({call.ended}, timeout=left)
+            except asyncio.CancelledError:
+                deadline = deadline or loop.time() + self._limit_s
+                self._send("cancel", number)
+                continue
+            if not call.ended.done():
+                self._fail(
+                    WorkerError(
+                        f"{self._name} did not end the generator {call.name}, which was cancelled, within "
+                        f"{self._limit_s:g} s (--worker-health-limit): it holds up all others there."
+                    )
+                )
+                return call.ended.result()
+        if deadline is not None:
+            call.ended.exception()  # nobody else asks
+            raise asyncio.CancelledError
+        return call.ended.result()
+
+    def _send(self, what: FromDriver, number: int, content: bytes = b"") -> None:
+        """Messages of one turn of the event loop, and those until the last ones have arrived, go together."""
+        self._unsent.append(Message(what, number, content))
+        if "send" not in self._tasks or self._tasks["send"].done():
+            self._tasks["send"] = asyncio.create_task(self._guarded(self._deliver()))
+
+    async def _deliver(self) -> None:
+        while self._unsent:
+            messages, self._unsent = self._unsent, []
+            await within(self._limit_s, self._name, self._actor.call("put", messages))
+
+    async def _receive(self) -> None:
+        while True:
+            # Without a limit: `watch` tells of a process that is stopped.
+            for message in await within(None, self._name, self._actor.call("take", thread="take")):
+                self._handle(message)
+
+    def _handle(self, message: Message) -> None:
+        what, number, content = message
+        if what in ("made", "failed"):
+            call = self._calls.get(number)
+            if call is not None and not call.ended.done():
+                call.ended.set_result(message)
+        elif what == "withdraw":
+            if (answering := self._answering.get(number)) is not None:
+                asyncio.get_running_loop().call_soon(answering.cancel)  # it begins first, so it is forgotten
+        elif what == "log":
+            logger, level, text = pickle.loads(content)
+            logging.getLogger(logger).log(level, "%s", text)
+        else:
+            self._answering[number] = asyncio.create_task(self._answer(message))
+
+    async def _answer(self, message: Message) -> None:
+        name = ""
+        try:
+            number, *arguments = pickle.loads(message.content)
+            call = self._calls.get(number)
+            if call is None:
+                return  # the exchange has failed, so nobody waits for it
+            name = call.name
+            ask = call.complete if message.what == "complete" else call.score
+            content = pickle.dumps(await ask(*arguments), pickle.HIGHEST_PROTOCOL)
+            self._send("answer", message.number, content)
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # it was withdrawn
+            self._send("failure", message.number, pickled_error(error, name))
+        finally:
+            del self._answering[message.number]
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """An error of `work` ends the exchange."""
+        try:
+            await work
+        except RlcoreError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(WorkerError(f"{self._name} failed: {type(error).__name__}: {error}."))
+
+    def _fail(self, error: RlcoreError) -> None:
+        """No call of this worker can be made any more."""
+        self._failure = self._failure or error
+        self._failed.set()
+        for call in self._calls.values():
+            if not call.ended.done():
+                call.ended.set_exception(self._failure)
 
 
 class RolloutWorkers:

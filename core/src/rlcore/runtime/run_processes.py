@@ -22,8 +22,7 @@ from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.teacher import TeacherEngine, TokenScorer, client_of
 from rlcore.runtime.callbacks import Callbacks
 from rlcore.runtime.engines import EngineGroup
-from rlcore.runtime.evals import evaluations, start_rewards
-from rlcore.runtime.evaluations import Evaluations
+from rlcore.runtime.evals import Evaluations, evaluations, start_rewards
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, senders, sources_of

@@ -1,25 +1,180 @@
-"""`Servers`: how the servers of a run are started, asked, watched and replaced."""
+"""`Servers`: how the servers of a run are started, asked, watched and replaced.
+
+Beside each server is a process that starts it, watches it and ends it: its supervisor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rlcore.api.errors import EngineError, RlcoreError
 from rlcore.api.part import load
-from rlcore.runtime.supervisor import EngineSupervisor, ServerLauncher
+from rlcore.runtime.actors import BEAT_SECONDS, watched, within
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Actor, Cluster
     from rlcore.api.engine import EngineLaunch
+    from rlcore.api.part import Part
+    from rlcore.api.plugin_file import PluginFile
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.publish import Publisher
     from rlcore.engines.supervised_engine import Launcher, ServerRegistry, Spares, SupervisedEngine
     from rlcore.runtime.placement import Nodes
+    from rlcore_machine.server_process import ServerProcess
+
+
+START_SECONDS = 900.0
+STOP_SECONDS = 30.0
+_WATCH_SECONDS = 0.5
 
 LOGS = "logs"
 """The folder in a run's for the logs of servers."""
+
+
+class EngineSupervisor:
+    """The actor that owns a server process of an engine, the only one or that of one of its nodes."""
+
+    def __init__(self, plugin_files: Sequence[PluginFile], devices: Sequence[str] = ()) -> None:
+        """`devices`: the GPUs of the server; empty: those that this process was given."""
+        if devices:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+        from rlcore.api.plugin_file import install_plugin_files
+
+        install_plugin_files(plugin_files)
+        self._stopping = threading.Event()
+        self._server: ServerProcess | None = None
+
+    def free_port(self, host: str) -> int:
+        """A port that is free here now."""
+        from rlcore.network import free_port
+
+        return free_port(host)
+
+    def start(self, part: Part, launch: EngineLaunch) -> str:
+        """Start the server, wait until it answers, return its URL. Only the first node's server answers."""
+        from rlcore.network import free_port
+        from rlcore_machine.server_process import ServerProcess
+
+        engine = part.build()
+        launch = replace(launch, port=launch.port or free_port(launch.host))
+        command = engine.command(launch)
+        self._server = ServerProcess(
+            command.argv,
+            name=part.name,
+            log_path=launch.log_path,
+            env=command.env,
+            grace_s=engine.config.stop_grace_s,
+            error=EngineError,
+        )
+        self._server.start()
+        url = f"http://{launch.host}:{launch.port}"
+        if launch.node == 0:
+            self._server.wait_ready(
+                f"{url}{engine.health}", token=launch.token, limit_s=engine.config.start_limit_s
+            )
+        return url
+
+    def watch(self) -> None:
+        """Raises `EngineError` with the end of the server's log where the server died (see `watched`)."""
+        for _ in range(round(BEAT_SECONDS / _WATCH_SECONDS)):
+            if self._stopping.wait(_WATCH_SECONDS):
+                return
+            assert self._server is not None, "watched after its start"
+            self._server.check()
+
+    def stop(self) -> None:
+        """End the server and all its processes."""
+        self._stopping.set()
+        if self._server is not None:
+            self._server.stop()
+
+
+class ServerLauncher:
+    """Starts each server of an engine (a `supervised_engine.Launcher`), with a supervisor on each node."""
+
+    def __init__(
+        self,
+        name: str,
+        supervisors: Callable[[], Sequence[Actor]],
+        part: Part,
+        launches: Sequence[EngineLaunch],
+        client: Callable[[str], EngineClient],
+        meeting_host: str,
+        silent_s: float,
+    ) -> None:
+        """`supervisors`: makes the actors, whose processes are ready while others still start.
+
+        `launches`: one for each node; several nodes meet at `meeting_host`, the host of the first.
+        `silent_s`: seconds without a sign of life after which a supervisor counts as dead.
+        """
+        self._name = name
+        self._supervisors = supervisors
+        self._part = part
+        self._launches = launches
+        self._client = client
+        self._meeting_host = meeting_host
+        self._silent_s = silent_s
+        self._actors = supervisors()
+        self._answers = False
+
+    async def start(self) -> EngineClient:
+        """Start a server; its client."""
+        from rlcore.engines.fleet import first
+
+        self._actors = self._actors or self._supervisors()
+        meeting = await self._meeting() if len(self._launches) > 1 else None
+        starts = [
+            within(
+                START_SECONDS, self._name, actor.call("start", self._part, replace(launch, meeting=meeting))
+            )
+            for actor, launch in zip(self._actors, self._launches, strict=True)
+        ]
+        answer = asyncio.ensure_future(starts[0])
+        # The first node answers once all have joined, so a further one that ends is told of meanwhile.
+        further = zip(self._actors[1:], starts[1:], strict=True)
+        await first([answer, *(self._outlive(actor, start) for actor, start in further)])
+        self._answers = True
+        return self._client(answer.result())
+
+    async def died(self) -> str:
+        """Why the server ended: the end of its log, or what happened to its supervisor."""
+        from rlcore.engines.client import together
+
+        try:
+            await together(self._watch(actor) for actor in self._actors)
+        except RlcoreError as error:
+            return str(error)
+        return f"{self._name} was told to end."
+
+    async def stop(self) -> None:
+        """End supervisors and servers."""
+        actors, self._actors = self._actors, ()
+        if self._answers:  # one that is still starting cannot answer; its guard ends the server
+            self._answers = False
+            stops = [within(STOP_SECONDS, self._name, actor.call("stop")) for actor in actors]
+            await asyncio.gather(*stops, return_exceptions=True)  # who is gone took its server along
+        for actor in actors:
+            actor.kill()
+
+    async def _outlive(self, actor: Actor, start: Awaitable[str]) -> None:
+        """Raises if the server of a further node ends: the first node's server would wait for it."""
+        await start
+        await self._watch(actor)
+
+    async def _watch(self, actor: Actor) -> None:
+        """Raises when the server or the actor ends."""
+        await within(None, self._name, watched(actor, self._silent_s, "--engine-health-limit"))
+
+    async def _meeting(self) -> str:
+        port = self._actors[0].call("free_port", self._meeting_host)
+        return f"{self._meeting_host}:{await within(START_SECONDS, self._name, port)}"
 
 
 class Servers:

@@ -19,7 +19,7 @@ from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resu
 from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses
 from rlcore.runtime.signals import signals_raise
-from rlcore.tracking.summary import Summary
+from rlcore.tracking.display import Summary
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved

@@ -1,8 +1,10 @@
-"""What shows a run to whoever started it."""
+"""What shows a run to whoever started it, and its summary at the end."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from rlcore.api.types import Json
@@ -26,3 +28,22 @@ class Display(Protocol):
     def step(self, row: Mapping[str, Json]) -> None:
         """The metrics of one step, its evaluation included; step 0 is the evaluation before training."""
         ...
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The summary of a run. `eval`: the score of each evaluated set.
+
+    `exit_reason`: "completed", "sigterm", "interrupted", "terminated" or "failed"; or "NAME: why", if the
+    callback NAME has ended the run.
+    """
+
+    run: str
+    steps: int
+    seconds: float
+    eval: Mapping[str, float]
+    exit_reason: str
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.tracking.metrics import MetricsFile
+from rlcore.tracking.jsonl import MetricsFile
 from rlcore.tracking.trace import RUN, Trace
 from rlcore_view.answers import Answers
 from rlcore_view.descriptions import described

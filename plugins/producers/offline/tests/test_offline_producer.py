@@ -8,7 +8,7 @@ import pytest
 from rlcore.api.errors import CheckpointError
 from rlcore.api.run_config import DataOptions, RunConfig
 from rlcore.api.types import Prompt
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import PromptCursor
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.batch import split, to_batch
 from rlcore_offline.producer import OfflineProducer

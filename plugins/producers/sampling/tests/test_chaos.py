@@ -21,8 +21,7 @@ from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import Group, RewardStatus, Sample, Score
-from rlcore.data.cursor import PromptCursor
-from rlcore.data.cursors import cursor_of
+from rlcore.data.cursors import PromptCursor, cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient
 from rlcore_local.process import start

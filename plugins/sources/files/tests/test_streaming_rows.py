@@ -13,7 +13,7 @@ import pytest
 
 from rlcore.api.errors import DataError
 from rlcore.api.sources import Prompts
-from rlcore.data.cursor import PromptCursor
+from rlcore.data.cursors import PromptCursor
 from rlcore.data.source_mix import SourceMix
 from rlcore_files.config import FileConfig
 from rlcore_files.lazy import LazyPrompts
