@@ -81,7 +81,9 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("mtp-loss-scaling-factor", "0.2", "would have no effect without --megatron.mtp-num-layers 1."),
         ("mtp-standalone", "true", "on the last stage of the pipeline"),
         ("moe-token-dispatcher-type", "flex", "flex needs DeepEP, which is not here."),
-        ("optimizer", "muon", "'adam' or 'sgd' (megatron-core's muon fits no version"),
+        ("optimizer", "lion", "'adam', 'sgd' or 'muon'"),
+        ("muon-momentum", "0.5", "would have no effect without --megatron.optimizer muon."),
+        ("muon-tp-mode", "blockwise", "which would else depend on how ranks share the model"),
         ("sgd-momentum", "0.5", "would have no effect without --megatron.optimizer sgd."),
         ("overlap-cpu-optimizer-d2h-h2d", "true", "without --megatron.optimizer-cpu-offload true."),
         ("exp-avg-dtype", "bf16", "without --megatron.use-precision-aware-optimizer true."),
@@ -106,6 +108,7 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("muon-tp-mode", "duplicated"),
         ("hidden-dropout", "0"),
         ("attention-backend", "flash"),
         ("attention-softmax-in-fp32", "true"),
@@ -119,8 +122,10 @@ def test_a_value_that_the_run_has_anyway_says_nothing(name: str, value: Any) -> 
     assert check_fields({name: value}) == {}
 
 
-def test_sgd_keeps_its_states_whole() -> None:
+def test_sgd_and_muon_keep_their_states_whole() -> None:
     assert check_fields({"optimizer": "sgd"}) == {"optimizer": "sgd", "use_distributed_optimizer": False}
+    beside_muon = {"optimizer": "muon", "adam_beta1": 0.8}
+    assert check_fields(beside_muon) == {**beside_muon, "use_distributed_optimizer": False}
     for given in ({"optimizer": "sgd"}, {"optimizer_cpu_offload": True}, {"overlap_param_gather": True}):
         sharded = given.get("optimizer") == "sgd"
         with pytest.raises(ConfigError, match=r"--megatron\.use-distributed-optimizer true"):

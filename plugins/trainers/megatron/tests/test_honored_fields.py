@@ -70,6 +70,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "test_optimizer.py": (
         *("optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d", "pin_cpu_grads", "pin_cpu_params"),
         *("exp_avg_dtype", "exp_avg_sq_dtype", "sgd_momentum"),
+        *("muon_momentum", "muon_split_qkv", "muon_use_nesterov", "muon_scale_mode"),
+        *("muon_fp32_matmul_prec", "muon_num_ns_steps", "muon_extra_scale_factor"),
     ),
     "test_balance.py": ("moe_router_load_balancing_type", "moe_aux_loss_coeff"),
     "test_mtp.py": ("mtp_num_layers", "mtp_loss_scaling_factor"),

@@ -1,21 +1,24 @@
 """The optimizers: where states are kept changes no number; each kind moves the weights by its rule."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import check_fields
+from rlcore_megatron.mcore.fields import CONFIGS, check_fields, split
+from rlcore_megatron.mcore.muon import QUINTIC, Muon, MuonRule
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
+from rlcore_testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, lr_schedule="cosine", warmup_steps=5, total_steps=60, weight_decay=0.1)
 STEPS = 50
@@ -119,7 +122,9 @@ def test_a_checkpoint_goes_on_bit_by_bit_with_and_without_offload(model: str, tm
 
 
 @pytest.mark.parametrize(
-    "megatron", [NARROW | OFFLOAD, {"optimizer": "sgd", "sgd_momentum": "0.5"}], ids=["narrow", "sgd"]
+    "megatron",
+    [NARROW | OFFLOAD, {"optimizer": "sgd", "sgd_momentum": "0.5"}, {"optimizer": "muon"}],
+    ids=["narrow", "sgd", "muon"],
 )
 def test_other_states_go_on_bit_by_bit(model: str, tmp_path: Path, megatron: dict[str, Any]) -> None:
     expected, found = run_ranks(_continued, 1, model, str(tmp_path), [megatron])[0]
@@ -141,3 +146,82 @@ def test_narrow_moments_stay_near_and_sgd_follows_its_rule(model: str) -> None:
         gradient = (before - moved[1][name]) / lr - (decay * before if before.ndim > 1 else 0.0)
         change += float(np.square(gradient.astype(np.float64)).sum())
     assert change**0.5 == pytest.approx(SETTINGS.clip_grad, rel=1e-3)
+
+
+def _orthogonal(matrix: np.ndarray[Any, Any], steps: int, scale: float) -> np.ndarray[Any, Any]:
+    """Newton-Schulz in fp64 by singular values, which each step moves alone; times `scale`."""
+    u, values, v = np.linalg.svd(matrix, full_matrices=False)
+    values /= np.sqrt(np.square(values).sum())
+    for a, b, c in (QUINTIC * 2)[:steps]:
+        values = a * values + b * values**3 + c * values**5
+    result: np.ndarray[Any, Any] = scale * (u * values) @ v
+    return result
+
+
+MUON: dict[str, Any] = {
+    "muon_momentum": 0.9,
+    "muon_use_nesterov": True,
+    "muon_scale_mode": "unit_rms_norm",
+    "muon_fp32_matmul_prec": "highest",
+    "muon_num_ns_steps": 7,
+    "muon_extra_scale_factor": 0.2,
+}
+
+
+def test_muon_follows_its_rule() -> None:
+    """Of a matrix, of one of queries, keys and values, and of two experts: eight steps in fp64."""
+    _, config, _ = CONFIGS
+    heads = SimpleNamespace(kv_channels=3, num_attention_heads=4, num_query_groups=2)
+    rule = MuonRule.of(config(**MUON), heads)
+    assert MuonRule.of(config(muon_split_qkv=False), heads).qkv is None
+    random = np.random.default_rng(0)
+    shapes = {"plain": (5, 8), "qkv": (2 * 12, 8), "experts": (2, 9, 4)}
+    masters = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    params = {name: torch.nn.Parameter(torch.tensor(value).float()) for name, value in masters.items()}
+    params["qkv"].is_qkv = True  # type: ignore[attr-defined]  # megatron's mark
+    optimizer = Muon(list(params.values()), rule=rule, lr=0.1, weight_decay=0.5, momentum=0.9)
+    momenta = {name: np.zeros(shape) for name, shape in shapes.items()}
+    for param in params.values():
+        optimizer.state[param]["momentum_buffer"] = torch.zeros_like(param)
+    # rows of the queries, keys and values of both groups
+    rows: list[Any] = [[*range(6), *range(12, 18)], [6, 7, 8, 18, 19, 20], [9, 10, 11, 21, 22, 23]]
+    places: dict[str, list[Any]] = {"plain": [slice(None)], "qkv": rows, "experts": [0, 1]}
+    for _ in range(8):
+        for name, param in params.items():
+            gradient = random.normal(size=shapes[name])
+            param.grad = torch.tensor(gradient).float()
+            momenta[name] = 0.9 * momenta[name] + 0.1 * param.grad.double().numpy()
+            towards = 0.1 * param.grad.double().numpy() + 0.9 * momenta[name]
+            update = np.zeros(shapes[name])
+            for place in places[name]:
+                part = towards[place]
+                update[place] = _orthogonal(part, 7, 0.2 * (part.shape[0] / part.shape[1]) ** 0.5)
+            masters[name] = masters[name] * (1 - 0.1 * 0.5) - 0.1 * update
+        optimizer.step()
+    for name, param in params.items():
+        np.testing.assert_allclose(param.detach().numpy(), masters[name], atol=2e-5, err_msg=name)
+
+
+def _by_muon(rank: int, world: int, port: int, path: str, layout: dict[str, Any]) -> dict[str, Any]:
+    """Three steps of a model with experts: its weights before and after."""
+    fields = check_fields({**MUON, "optimizer": "muon", **layout})
+    parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(fields).layout)
+    part = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
+    role = Role(ModelSpec(path=path, bridge=part, fields=fields), SETTINGS)
+    before = _weights(role)
+    _train(role, range(3))
+    found = {"before": before, "after": _weights(role)}
+    parallel.stop()
+    return found
+
+
+def test_muon_moves_each_matrix_in_the_same_way_under_every_layout(tmp_path: Path) -> None:
+    path = str(make_experts(tmp_path / "model"))
+    [alone] = run_ranks(_by_muon, 1, path, {})
+    tensor = {"tensor_model_parallel_size": 2, "sequence_parallel": True, "expert_tensor_parallel_size": 2}
+    for layout in (tensor, {"pipeline_model_parallel_size": 2}, {"expert_model_parallel_size": 2}):
+        for found in run_ranks(_by_muon, 2, path, layout):
+            for name, array in alone["after"].items():
+                np.testing.assert_allclose(found["after"][name], array, atol=2e-5, err_msg=f"{layout} {name}")
+    norms = {name: np.linalg.norm(alone["after"][name] - array) for name, array in alone["before"].items()}
+    assert all(norm > 0 for name, norm in norms.items() if not name.endswith("bias")), norms

@@ -202,7 +202,7 @@ def _check_other_settings(path: str, batch: TrainBatch) -> None:
         assert one.metrics == other.metrics
         assert one.loss == pytest.approx(other.loss, rel=1e-6)  # the norm is summed in another order
         assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-6)
-    refused: dict[str, Any] = {"optimizer": "muon", "average_in_collective": True}
+    refused: dict[str, Any] = {"optimizer": "lion", "average_in_collective": True}
     for field, value in refused.items():
         with pytest.raises(ConfigError, match=field.replace("_", "-")):
             check_fields({field: value})

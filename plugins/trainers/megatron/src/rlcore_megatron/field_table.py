@@ -17,8 +17,8 @@ class Verdict:
     """Of one field. `why`: the reason, which ends a sentence. `flag`: the setting of rlcore in its place.
 
     `library`: the module that a field of kind "needs" waits for, `called` so in messages. `values`: those
-    that the run has anyway, in place of megatron-core's default. `under`: the field, and its value, without
-    which this one would have no effect.
+    that the run has anyway, in place of megatron-core's default. `under`: the field, and its value or values,
+    without which this one would have no effect.
     """
 
     kind: Kind

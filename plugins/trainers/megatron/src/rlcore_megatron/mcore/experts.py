@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
@@ -45,6 +45,9 @@ class Experts(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
 class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
     """A linear layer an expert, without bias: `weight` [experts, outputs, inputs]."""
 
+    cut_axis: ClassVar[int]
+    """Of `weight`, where experts are cut."""
+
     def __init__(
         self, experts: int, inputs: int, outputs: int, config: TransformerConfig, pg_collection: Any
     ) -> None:
@@ -60,7 +63,7 @@ class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
         # megatron's marks: its gradient is summed over the ranks that hold the same experts, and it is no
         # copy of a tensor-parallel peer's
         self.weight.allreduce = False  # type: ignore[attr-defined]
-        set_tensor_model_parallel_attributes(self.weight, is_parallel=True, dim=0, stride=1)
+        set_tensor_model_parallel_attributes(self.weight, is_parallel=True, dim=self.cut_axis, stride=1)
 
     def forward(self, x: Tensor, counts: Sequence[int]) -> Tensor:
         """x [T, inputs], `counts[e]` rows of each expert → [T, outputs]."""
@@ -84,6 +87,8 @@ class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
 
 class GateUp(GroupedLinear):
     """Into an expert: the rows of the gate, and those of the other matrix behind them."""
+
+    cut_axis = 1
 
     def _sharded(self, name: str, offsets: Sequence[Any], replica: tuple[int, int, int], axis: int) -> Any:
         rank, size = self._tensor_group.rank(), self._tensor_group.size()
@@ -110,6 +115,8 @@ class GateUp(GroupedLinear):
 
 class Down(GroupedLinear):
     """Out of an expert."""
+
+    cut_axis = 2
 
     def _sharded(self, name: str, offsets: Sequence[Any], replica: tuple[int, int, int], axis: int) -> Any:
         columns = (axis + 2, self._tensor_group.rank(), self._tensor_group.size())

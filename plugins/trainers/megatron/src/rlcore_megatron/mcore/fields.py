@@ -36,7 +36,12 @@ NARROWED: Mapping[str, Any] = {
     "moe_router_dtype": Literal["fp32"],
     LAYOUT: str | None,
     EXPERT_TENSOR: Annotated[int, Field(ge=1)],
-    OPTIMIZER: Literal["adam", "sgd"],
+    OPTIMIZER: Literal["adam", "sgd", "muon"],
+    "muon_momentum": Annotated[float, Field(gt=0, lt=1)],
+    "muon_scale_mode": Literal["spectral", "unit_rms_norm", "shape_scaling"],
+    "muon_fp32_matmul_prec": Literal["medium", "highest"],
+    "muon_num_ns_steps": Annotated[int, Field(ge=1)],
+    "muon_extra_scale_factor": Annotated[float, Field(gt=0)],
     "exp_avg_dtype": Literal["fp32", "bf16", "fp16"],
     "exp_avg_sq_dtype": Literal["fp32", "bf16", "fp16"],
     "optimizer_offload_fraction": Annotated[float, Field(gt=0, le=1)],
@@ -48,7 +53,6 @@ REASONS = {
     BALANCE: "the others depend on which samples share a micro-batch",
     MTP: "checkpoints have one such layer",
     EXPERT_TENSOR: "where it is not given, 1",
-    OPTIMIZER: "megatron-core's muon fits no version of emerging-optimizers on PyPI",
 }
 """Why other values of them are not taken."""
 
@@ -92,8 +96,10 @@ def _check_conditions(checked: Mapping[str, Any]) -> None:
     for name in checked:
         for other, wanted in table()[name].under.items():
             given = checked.get(other, known_fields()[other].default)
-            if given != wanted:
-                raise ConfigError(f"{flag(name)} would have no effect without {flag(other)} {_text(wanted)}.")
+            values = wanted if isinstance(wanted, list) else [wanted]
+            if given not in values:
+                needed = " or ".join(map(_text, values))
+                raise ConfigError(f"{flag(name)} would have no effect without {flag(other)} {needed}.")
 
 
 def _check_optimizer(checked: dict[str, Any]) -> None:

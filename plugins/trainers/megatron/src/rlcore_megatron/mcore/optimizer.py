@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import megatron.core.optimizer as megatron_optimizer
@@ -22,6 +23,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from rlcore import OptimizerSettings, torch_dtype
 from rlcore_megatron.mcore.adam import Adam
+from rlcore_megatron.mcore.muon import MOMENTUM, Muon, MuonRule, mark_matrices
 from rlcore_megatron.mcore.state_adam import StateAdam
 
 OFFLOAD, PRECISION = "optimizer_cpu_offload", "use_precision_aware_optimizer"
@@ -98,11 +100,55 @@ def build_optimizer(
         for name in ("exp_avg_dtype", "exp_avg_sq_dtype"):
             setattr(optimizer_config, name, torch_dtype(passed.get(name, "fp32")))
     with _adam(StateAdam if owns_states else Adam):
-        optimizer = get_megatron_optimizer(optimizer_config, list(chunks), use_gloo_process_groups=False)
+        if optimizer_config.optimizer == "muon":
+            optimizer = _with_muon(optimizer_config, list(chunks), config)
+        else:
+            optimizer = get_megatron_optimizer(optimizer_config, list(chunks), use_gloo_process_groups=False)
     assert isinstance(optimizer, ChainedOptimizer)
     for part in optimizer.chained_optimizers:
         _allocate(part, passed)
     return optimizer
+
+
+def _with_muon(
+    config: OptimizerConfig, chunks: list[DistributedDataParallel], model: TransformerConfig
+) -> ChainedOptimizer:
+    """Muon for matrices, Adam for the rest, each where megatron makes an optimizer of what is trained."""
+    rule, matrices = MuonRule.of(config, model), mark_matrices(chunks)
+    others = [param for chunk in chunks for param in chunk.parameters() if param.requires_grad]
+    others = [param for param in others if not any(param is one for one in matrices)]
+    with _frozen(others), _replaced("SGD", partial(Muon, rule=rule)):
+        of_matrices = dataclasses.replace(config, optimizer="sgd", sgd_momentum=config.muon_momentum)
+        first = get_megatron_optimizer(of_matrices, chunks, use_gloo_process_groups=False)
+    with _frozen(matrices):
+        of_others = dataclasses.replace(config, optimizer="adam")
+        second = get_megatron_optimizer(of_others, chunks, use_gloo_process_groups=False)
+    parts = [*first.chained_optimizers, *second.chained_optimizers]
+    for part in parts:
+        part.config = config  # megatron asks that they share one
+    return ChainedOptimizer(parts)
+
+
+@contextmanager
+def _frozen(params: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+    for param in params:
+        param.requires_grad = False
+    try:
+        yield
+    finally:
+        for param in params:
+            param.requires_grad = True
+
+
+@contextmanager
+def _replaced(name: str, own: Any) -> Iterator[None]:
+    """Let megatron make `own` where it would make its optimizer `name`."""
+    kept = getattr(megatron_optimizer, name)
+    setattr(megatron_optimizer, name, own)
+    try:
+        yield
+    finally:
+        setattr(megatron_optimizer, name, kept)
 
 
 def _allocate(part: Any, passed: Mapping[str, Any]) -> None:
@@ -116,16 +162,16 @@ def _allocate(part: Any, passed: Mapping[str, Any]) -> None:
             pin_params=passed.get("pin_cpu_params", True),
             pin_grads=passed.get("pin_cpu_grads", True),
         )
-    if part.init_state_fn is None:  # megatron has none for SGD
+    if part.init_state_fn is None:  # megatron has none for SGD, nor for what stands in its place
         part.init_state_fn = _momentum
     part.init_state_fn(part.optimizer, part.config)
 
 
-def _momentum(optimizer: torch.optim.SGD, _: OptimizerConfig | None = None) -> None:
+def _momentum(optimizer: torch.optim.Optimizer, _: OptimizerConfig | None = None) -> None:
     """Momenta of 0, of which the first step makes the gradient, as it does of none."""
     for group in optimizer.param_groups:
         for param in group["params"] if group["momentum"] else ():
-            optimizer.state[param].setdefault("momentum_buffer", torch.zeros_like(param))
+            optimizer.state[param].setdefault(MOMENTUM, torch.zeros_like(param))
 
 
 def zero_gradients(chunks: Sequence[DistributedDataParallel]) -> None:
