@@ -73,47 +73,19 @@ def _complaints(
     resolved: Resolved, settings: Mapping[str, Setting], parallel: int, suggestions: Suggestions
 ) -> Iterator[str]:
     run = resolved.run
-    longest = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
     yield from data_complaints(resolved)
     yield from group_complaints(resolved)
-    if run.optimizer.minibatches > run.data.prompts_per_step:
-        yield (
-            f"--minibatches: found {run.optimizer.minibatches}, expected at most --prompts-per-step "
-            f"({run.data.prompts_per_step})."
-        )
-    if run.optimizer.min_lr > run.optimizer.lr:
-        yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
-    if not run.epochs:
-        yield from schedule_complaints(run)
-    # A pair is never split, so one micro-batch must hold both responses.
-    if resolved.trains_on is TrainsOn.PAIRS and longest <= run.optimizer.tokens_per_rank < 2 * longest:
-        yield (
-            f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {2 * longest}, "
-            "which the longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
-        )
+    yield from _step_complaints(resolved)
     yield from _asynchrony_complaints(run)
     yield from _debug_complaints(resolved)
-    if run.optimizer.tokens_per_rank < longest:
-        yield (
-            f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {longest}, which "
-            "the longest sample takes (--max-prompt-tokens plus --max-response-tokens)."
-        )
-    if run.ranks % parallel:
-        yield (
-            f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
-            "under the trainer's parallel sizes."
-        )
+    yield from _rank_complaints(run, parallel)
     yield from role_complaints(resolved, settings, suggestions)
     yield from role_table_complaints(resolved, _roles(resolved))
     yield from role_rank_complaints(resolved)
     yield from eval_complaints(resolved)
-    teachers = [
-        f"{kind} {part.name!r}"
-        for kind, part in resolved.batch_parts()
-        if Input.TEACHER_LOG_PROBS in part.config.needs
-    ]
-    teachers += ["--distill-coef"] if run.teacher.distill_coef else []
-    yield from teacher_complaints(run, teachers, resolved.loss.config.top_tokens, suggestions)
+    yield from teacher_complaints(
+        run, _teacher_readers(resolved), resolved.loss.config.top_tokens, suggestions
+    )
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
     yield from part_complaints(resolved)
@@ -129,6 +101,56 @@ def _complaints(
     yield from frozen_complaints(resolved)
     if run.sleep != "none":
         yield from _sleep_complaints(resolved)
+
+
+def _longest(run: RunConfig) -> int:
+    """Tokens of the longest sample."""
+    return run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
+
+
+def _step_complaints(resolved: Resolved) -> Iterator[str]:
+    """How a step is divided, and the learning rate over the steps."""
+    run, longest = resolved.run, _longest(resolved.run)
+    if run.optimizer.minibatches > run.data.prompts_per_step:
+        yield (
+            f"--minibatches: found {run.optimizer.minibatches}, expected at most --prompts-per-step "
+            f"({run.data.prompts_per_step})."
+        )
+    if run.optimizer.min_lr > run.optimizer.lr:
+        yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
+    if not run.epochs:
+        yield from schedule_complaints(run)
+    # A pair is never split, so one micro-batch must hold both responses.
+    if resolved.trains_on is TrainsOn.PAIRS and longest <= run.optimizer.tokens_per_rank < 2 * longest:
+        yield (
+            f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {2 * longest}, "
+            "which the longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
+        )
+
+
+def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:
+    """A sample must fit a rank, and a whole number of models the ranks."""
+    longest = _longest(run)
+    if run.optimizer.tokens_per_rank < longest:
+        yield (
+            f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {longest}, which "
+            "the longest sample takes (--max-prompt-tokens plus --max-response-tokens)."
+        )
+    if run.ranks % parallel:
+        yield (
+            f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
+            "under the trainer's parallel sizes."
+        )
+
+
+def _teacher_readers(resolved: Resolved) -> list[str]:
+    """What reads a teacher's log-probs, in words."""
+    readers = [
+        f"{kind} {part.name!r}"
+        for kind, part in resolved.batch_parts()
+        if Input.TEACHER_LOG_PROBS in part.config.needs
+    ]
+    return [*readers, "--distill-coef"] if resolved.run.teacher.distill_coef else readers
 
 
 def _debug_complaints(resolved: Resolved) -> Iterator[str]:

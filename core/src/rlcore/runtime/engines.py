@@ -51,33 +51,20 @@ class EngineGroup:
         train ranks on the devices of its ranks (`rlcore.runtime.placement.sources_of`); empty: none.
         """
         from rlcore.engines import external
-        from rlcore.engines.external import ExternalLauncher
         from rlcore.engines.fleet import Fleet
-        from rlcore.engines.publish import DiskPublisher
         from rlcore.engines.supervised_engine import Spares
 
         self._prepared, self._here = prepared, cluster.here
         self._part = prepared.resolved.engine
-        model, run = prepared.model, prepared.resolved.run
         token = external.token() if prepared.engine_urls else secrets.token_urlsafe(32)
-        self.spares = Spares(limit=run.serving.engine_replacements)
+        self.spares = Spares(limit=prepared.resolved.run.serving.engine_replacements)
         self._servers = Servers(cluster, prepared.resolved, token, self.spares)
         self._weights = _weights_dir(prepared)
         reaper.remove(self._weights)  # in memory it would stay until the next boot, were this process killed
-        self.publisher: Publisher = (
-            DiskPublisher(root=self._weights, dtype=model.dtype, model_path=Path(model.path))
-            if prepared.engine_urls
-            else self._part.build().publisher(
-                weights_dir=str(self._weights), model_path=model.path, dtype=model.dtype
-            )
-        )
+        self.publisher = self._new_publisher()
         self._publications = 0
         self._trainer: TrainerGroup | None = None
-        urls, limit_s = prepared.engine_urls, run.serving.engine_health_limit
-        launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
-        for index, nodes in enumerate(places):
-            launches = [self._launch(index, node, slot) for node, slot in enumerate(nodes)]
-            launchers.append(self._servers.launcher(f"Engine {index}", nodes, launches, self._client))
+        launchers = self._launchers(places)
         # The engines that evaluate come last. They are in no router, and lag behind the trainer.
         own = len(launchers) - prepared.eval_engines
         self._router = self._new_router() if own else None
@@ -236,6 +223,30 @@ class EngineGroup:
         if self._router is not None:
             await self._router.stop()
         shutil.rmtree(self._weights, ignore_errors=True)
+
+    def _new_publisher(self) -> Publisher:
+        """Brings weights into the engines: those of others read files, ours do as `--engine.publish` says."""
+        from rlcore.engines.publish import DiskPublisher
+
+        model, root = self._prepared.model, self._weights
+        if self._prepared.engine_urls:
+            return DiskPublisher(root=root, dtype=model.dtype, model_path=Path(model.path))
+        publisher: Publisher = self._part.build().publisher(
+            weights_dir=str(root), model_path=model.path, dtype=model.dtype
+        )
+        return publisher
+
+    def _launchers(self, places: Sequence[Nodes]) -> list[Launcher]:
+        """One for each engine: those of others first, then those that start at `places`."""
+        from rlcore.engines.external import ExternalLauncher
+
+        limit_s = self._prepared.resolved.run.serving.engine_health_limit
+        urls = self._prepared.engine_urls
+        launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
+        for index, nodes in enumerate(places):
+            launches = [self._launch(index, node, slot) for node, slot in enumerate(nodes)]
+            launchers.append(self._servers.launcher(f"Engine {index}", nodes, launches, self._client))
+        return launchers
 
     def _role(self, index: int) -> Mapping[str, Any]:
         """The role of an engine, for the router."""

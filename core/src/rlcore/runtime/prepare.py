@@ -43,10 +43,12 @@ from rlcore.runtime.saved_rollouts import rollout_files
 if TYPE_CHECKING:
     from rlcore.api.model_facts import ModelFacts
     from rlcore.api.run_config import RunConfig
+    from rlcore.api.sources import Prompts
     from rlcore.api.trainer import Trainer
     from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.prompt_tokenizer import PromptTokenizer
+    from rlcore.runtime.evals import PreparedEval
 
 
 def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
@@ -56,12 +58,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     """
     import torch
 
-    # A preset fits its family's bridge, whose slow import is left to the train workers.
-    lazy = resolved.model.bridge if resolved.model.lazy_bridge else None
-    for part in resolved.parts():
-        check_factory(part.factory, part.name)
-        if part is not lazy:
-            part.load()
+    # Cheap checks come first: the weights and the prompts are read once the settings are known to fit.
+    _load_parts(resolved)
     gpu = torch.cuda.is_available()
     trainer: Trainer = resolved.trainer.build()
     fields = trainer.fields(resolved.run, resolved.trainer_fields, gpu=gpu)
@@ -69,39 +67,15 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     check_router(resolved)
     check_placement(resolved, gpu)
     path = model_path(resolved, run_dir)
-    hf_config = read_config(path)
-    check_model(resolved, hf_config)
-    if not resolved.run.serving.engine_url:
-        resolved.engine.build().check_model(hf_config)
-    if resolved.trainer.config.needs_bridge and lazy is None:
-        refuse = getattr(resolved.model.bridge.load(), "refuse", None)
-        if refuse is not None:  # whether the bridge can work with this model of its family
-            refuse(str(path))
+    hf_config = _checked_config(resolved, path)
     encoder = _checked_encoder(resolved, path, hf_config)
-    run = resolved.run
     prompts = asked(resolved.source, lambda source: train_prompts(source, resolved))
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     resolved = with_steps_of(resolved, _counted(resolved, prompts.train))
     run = resolved.run  # --epochs is known in steps only now that the prompts are counted
-    evals = held_out(resolved, prompts)
-    evals += asked_for(resolved, evals)
-    if run.debug.only:
-        evals = ()
-    if run.evaluation.eval_engines and not evals:
-        raise ConfigError(
-            f"--eval-engines: found {run.evaluation.eval_engines}, but nothing is evaluated; leave it out."
-        )
-    trained_on = train_sets(resolved, prompts.train)
-    check_prompts(encoder, run, trained_on | named(evals), resolved.producer.config)
-    check_columns(run, trained_on)
-    check_rewards([(resolved.rewards, prompts.train), *judged(resolved, evals)])
-    generators = _generators(resolved)
-    if resolved.trains_on is TrainsOn.ROLLOUTS:
-        generators.check(resolved.generator, prompts.train, encoder.tokenizer)
-    check_answered(generators, resolved, evals, encoder)
-    check_teachers([name for name, _ in run.teacher.teachers], prompts.train)
-    check_vocabulary(run, encoder.tokenizer)
+    evals = _evals(resolved, prompts)
+    generators = _checked_data(resolved, prompts, evals, encoder)
     model = ModelSpec(
         path=str(path),
         bridge=resolved.model.bridge,
@@ -133,6 +107,58 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     )
     check_external(prepared)
     return prepared
+
+
+def _load_parts(chosen: Inference) -> None:
+    """Import every part. `PluginError` where one is not there."""
+    # A preset fits its family's bridge, whose slow import is left to the train workers.
+    lazy = chosen.model.bridge if chosen.model.lazy_bridge else None
+    for part in chosen.parts():
+        check_factory(part.factory, part.name)
+        if part is not lazy:
+            part.load()
+
+
+def _checked_config(resolved: Resolved, path: Path) -> Mapping[str, Any]:
+    """The model's config.json, after checking that run, engine and bridge can work with it."""
+    config = read_config(path)
+    check_model(resolved, config)
+    if not resolved.run.serving.engine_url:
+        resolved.engine.build().check_model(config)
+    if resolved.trainer.config.needs_bridge and not resolved.model.lazy_bridge:
+        refuse = getattr(resolved.model.bridge.load(), "refuse", None)
+        if refuse is not None:  # whether the bridge can work with this model of its family
+            refuse(str(path))
+    return config
+
+
+def _evals(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
+    """What the run is evaluated on: the held-out sets, and those of `--eval`."""
+    run, held = resolved.run, held_out(resolved, prompts)
+    every = (*held, *asked_for(resolved, held))  # with `--only` too, so that their faults are told
+    evals = () if run.debug.only else every
+    if run.evaluation.eval_engines and not evals:
+        raise ConfigError(
+            f"--eval-engines: found {run.evaluation.eval_engines}, but nothing is evaluated; leave it out."
+        )
+    return evals
+
+
+def _checked_data(
+    resolved: Resolved, prompts: Prompts, evals: Sequence[PreparedEval], encoder: PromptTokenizer
+) -> Generators:
+    """The generators, after checking that they, the rewards and the teachers can work with the prompts."""
+    run, trained_on = resolved.run, train_sets(resolved, prompts.train)
+    check_prompts(encoder, run, trained_on | named(evals), resolved.producer.config)
+    check_columns(run, trained_on)
+    check_rewards([(resolved.rewards, prompts.train), *judged(resolved, evals)])
+    generators = _generators(resolved)
+    if resolved.trains_on is TrainsOn.ROLLOUTS:
+        generators.check(resolved.generator, prompts.train, encoder.tokenizer)
+    check_answered(generators, resolved, evals, encoder)
+    check_teachers([name for name, _ in run.teacher.teachers], prompts.train)
+    check_vocabulary(run, encoder.tokenizer)
+    return generators
 
 
 def _facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | None:
@@ -181,9 +207,7 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     """The same for an evaluation alone, of the model as it is. Loads neither trainer nor bridge."""
     import torch
 
-    for part in chosen.parts():
-        check_factory(part.factory, part.name)
-        part.load()
+    _load_parts(chosen)
     if chosen.run.serving.engine_url:
         raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
     engine_fields = checked_engine(chosen)
