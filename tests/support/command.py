@@ -5,16 +5,21 @@ import functools
 import json
 import os
 import signal
+import site
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from rlcore import Kind
+from rlcore.plugins.loader import GROUP
 from rlcore.runtime.connect import PRELOAD
+from rlcore_cli.main import run
 from rlcore_machine import Forked, ForkServer
 from rlcore_testing.ranks import preload
 
@@ -29,19 +34,38 @@ Run = Callable[..., "Command"]
 VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
+IMPORTED = (
+    "rlcore_cli.main",
+    "rlcore.runtime.train",
+    "rlcore_sampling.producers",
+    "rlcore_toolkit.publishers.delta_publisher",
+    "transformers.models.auto.tokenization_auto",
+)
+"""Of a command, what takes a tenth of a second or more, beside what each kind of process asks for."""
+
+
 @functools.cache
 def _fork_server() -> ForkServer:
     """Of all commands: their imports take longer than most tests."""
-    server = ForkServer(["rlcore_cli.main", "rlcore.runtime.train", *PRELOAD, *preload()], VARIABLES)
+    plugins = [entry.module for entry in entry_points(group=GROUP)]
+    server = ForkServer([*IMPORTED, *PRELOAD, *plugins, *preload(Kind.TRAINER, Kind.ENGINE)], VARIABLES)
     atexit.register(server.close)
     return server
+
+
+def run_with(packages: Sequence[str], arguments: Sequence[str]) -> int:
+    """`rlcore ARGUMENTS` where the packages in these folders are installed too."""
+    for folder in packages:
+        site.addsitedir(folder)
+    return run(arguments)
 
 
 class Command:
     """One `rlcore …` in its own session.
 
     It is forked, and so are the processes of its run, `ray` aside; unless it is given variables, which
-    libraries may read as they are imported, or `fresh`: then it is what a user starts.
+    libraries may read as they are imported, or `fresh`: then it is what a user starts. `packages`: folders of
+    packages that a forked one finds installed.
     """
 
     def __init__(
@@ -51,6 +75,7 @@ class Command:
         env: dict[str, str] | None = None,
         fresh: bool = False,
         ray: bool = False,
+        packages: Sequence[str] = (),
     ) -> None:
         self.out, self.err = cwd / "stdout.txt", cwd / "stderr.txt"
         known = {**os.environ, **VARIABLES, **(env or {})}
@@ -62,7 +87,7 @@ class Command:
             if arguments[0] in ("train", "eval") and not chooses:
                 arguments = (*arguments, "--cluster", "processes")
             self.process = _fork_server().fork(
-                "rlcore_cli.main:run", [arguments], cwd=cwd, env=known, out=self.out, err=self.err
+                "command:run_with", [packages, arguments], cwd=cwd, env=known, out=self.out, err=self.err
             )
             return
         program = Path(sys.executable).with_name("rlcore")

@@ -14,17 +14,18 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
-from rlcore.api.part_config import TrainerConfig
+from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Kind
 from rlcore.network import free_port
 from rlcore.plugins.loader import Switches, load
 
 
 @functools.cache
-def preload() -> list[str]:
-    """Imported once, in the server that the ranks are forked from: a rank then starts in milliseconds."""
-    configs = [entry.config for entry in load(Switches()).registry.entries(Kind.TRAINER)]
-    return [name for config in configs if issubclass(config, TrainerConfig) for name in config.preload]
+def preload(*kinds: Kind) -> list[str]:
+    """What parts of these kinds ask for. A server imports it once: what it forks starts in milliseconds."""
+    registry = load(Switches()).registry
+    configs = [entry.config for kind in kinds for entry in registry.entries(kind)]
+    return [name for config in configs if issubclass(config, PassingConfig) for name in config.preload]
 
 
 def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float = 280.0) -> list[Any]:
@@ -36,7 +37,7 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
     or TimeoutError) carries the traceback of the rank.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preload())
+    context.set_forkserver_preload(preload(Kind.TRAINER))
     port, deadline = free_port(), time.monotonic() + timeout
     processes: list[BaseProcess] = []
     ends: list[Connection] = []
