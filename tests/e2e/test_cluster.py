@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pages
 import psutil
 import pytest
 from command import LIMIT_S, SMALL, Run, Start, rows, wait_for
@@ -33,6 +34,15 @@ LEAVES_S = 30.0
 OURS = ("ray::TrainWorker", "ray::EngineSupervisor", "rlcore_local")
 
 
+def _typed(line: str) -> list[str]:
+    """The words behind `line` in the tutorial's own way to try a cluster out."""
+    page = pages.fences(pages.DOCS / "tutorials" / "scale.md")
+    [words] = [
+        one[len(line) :].split() for block in page for one in pages.lines(block) if one.startswith(line)
+    ]
+    return words
+
+
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """Of the cluster and of those who may use it, because they know its token."""
@@ -43,13 +53,13 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def cluster(env: dict[str, str], tmp_path: Path) -> Iterator[tuple[psutil.Popen, str]]:
-    """A Ray head node on the loopback, with its address."""
-    with _head("127.0.0.1", env, tmp_path, cpus=3) as found:
+    """The Ray head node of the tutorial, with its address."""
+    with _head("127.0.0.1", env, tmp_path, *_typed("ray start --head --num-cpus")) as found:
         yield found
 
 
 @contextlib.contextmanager
-def _head(host: str, env: dict[str, str], tmp_path: Path, *, cpus: int) -> Iterator[tuple[psutil.Popen, str]]:
+def _head(host: str, env: dict[str, str], tmp_path: Path, cpus: str) -> Iterator[tuple[psutil.Popen, str]]:
     port = free_port()
     folder = tempfile.mkdtemp(prefix="ray-")  # sockets lie in it, whose paths must be short
     options = [
@@ -95,8 +105,9 @@ def test_a_run_leaves_the_cluster_as_it_was(
 ) -> None:
     head, address = cluster
     folder = tmp_path / "run"
-    flags = ("--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2", "--cluster.address", address)
-    run("train", *flags, "--run-dir", str(folder), env=env)
+    typed = _typed("rlcore train --algo grpo --model qwen3 --cluster.address")
+    flags = ("--algo", "grpo", "--model", "qwen3", "--cluster.address", address, *typed[1:])
+    run("train", *flags, *SMALL, "--steps", "2", "--run-dir", str(folder), env=env)
     assert [row["step"] for row in rows(folder)] == [0, 1, 2]
     assert head.poll() is None
     wait_for(lambda: not _lines(head), limit=30)
@@ -108,7 +119,7 @@ def test_a_run_leaves_the_cluster_as_it_was(
         return done.stdout + done.stderr
 
     # the cluster counts what was given back with a delay
-    wait_for(lambda: "0.0/3.0 CPU" in said())
+    wait_for(lambda: "0.0/4.0 CPU" in said())
 
 
 def test_a_run_where_ray_cannot_be_imported(run: Run, tmp_path: Path) -> None:
@@ -134,7 +145,7 @@ def _hosts(env: dict[str, str], tmp_path: Path, here: int, there: int) -> Iterat
     """A cluster of two hosts with so many CPUs."""
     env |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token"}
     with (
-        _head(HERE, env, tmp_path, cpus=here) as (_, address),
+        _head(HERE, env, tmp_path, str(here)) as (_, address),
         _node(THERE, [f"--address={address}", f"--num-cpus={there}"], env, tmp_path / "node.txt"),
     ):
         yield address

@@ -44,10 +44,9 @@ from rlcore_testing.token_engine import CountingReward, TokenEngine
 NOT_HERE = {
     "docker": "needs a container runtime",
     "caddy": "needs a public name and its certificate",
-    "ray": "needs several hosts; tests/e2e/test_cluster.py joins a cluster of Ray on this one",
+    "ray stop": "ends every Ray of this host, that of another test too",
     "wandb": "needs an account; tests of the tracker write offline",
     "tensorboard": "another project's page; tests of the tracker read its files",
-    "mypy": "takes half a minute; test_new_command.py runs it on a package of each kind",
     "sh": "installs the kit of `make gpu-kit`, gigabytes; tests/packaging/test_gpu_proof.py runs install.sh",
     "python -m verl": "needs verl with GPUs; test_names.py checks each of its settings",
 }
@@ -80,11 +79,15 @@ ROW = {
 """A row with every key that the pages name."""
 SMALL = ("--prompts", "1", "--max-response-tokens", "4")
 """What makes an evaluation quick."""
-TINY = ("qwen3", "warm")
-"""Models that train here in seconds: a preset, and what a page makes of it."""
+TINY = ("qwen3", "warm", "deepseek")
+"""Models that train here in seconds: presets, and what a page makes of one."""
 CUT = ("--prompts-per-step", "4", "--eval-prompts", "2")
 """What makes a training quick, beside its few steps."""
+FEW = ("--prompts-per-step", "1", "--group-size", "2", "--eval-prompts", "1", "--no-eval-first")
+"""In place of `CUT` where each sample starts a program."""
 CHECKPOINT = re.compile(r"(?<=checkpoints/)(N|\d+)")
+MYPY = ROOT / ".mypy_cache/new"
+"""What mypy knows of rlcore, which takes it a while: test_new_command.py has the same settings."""
 OF_READERS = {"build", "tensorboard"}
 """Packages of the pages that nothing here needs."""
 
@@ -109,6 +112,10 @@ class Reader:
             "cd": lambda words, line: os.chdir(words[1]),
             "curl": lambda words, line: report_of(line),
             "pytest": lambda words, line: self._process([sys.executable, "-m", *words, "-q"]),
+            "mypy": lambda words, line: self._process(
+                [sys.executable, "-m", *words, "--cache-dir", str(MYPY)]
+            ),
+            "ray": lambda words, line: ray(words[1:]),
             "ruff": lambda words, line: self._process([sys.executable, "-m", *words, "--no-cache"]),
             ".": lambda words, line: environment(words[1]),
             **dict.fromkeys(("mkdir", "tail", "head"), lambda words, line: self._bash(line)),
@@ -182,12 +189,10 @@ class Reader:
         run_dir = Path(args[args.index("--run-dir") + 1]) if "--run-dir" in args else None
         if run_dir is not None and run_dir.is_symlink():  # the finished run, which this one replaces
             run_dir.unlink()
+        cut = () if "--resume" in args else FEW if "--generator.command" in args else CUT
         steps = "5" if "--profile-steps" in args else "3" if "--resume" in args else "2"
-        args = [*args, *(() if "--resume" in args else CUT), "--steps", steps, "--cluster", "processes"]
-        if self._packages:  # which a new process finds
-            self._process([str(Path(sys.executable).with_name("rlcore")), *args])
-        else:
-            in_its_own_process(args)
+        args = [*args, *cut, "--steps", steps, "--cluster", "processes"]
+        in_its_own_process(args, self._packages)
         if run_dir is not None:  # pages read the evaluation of a later step
             (run_dir / "samples/eval-100.jsonl").symlink_to("eval-2.jsonl")
 
@@ -277,9 +282,9 @@ def trains_here(args: Sequence[str]) -> bool:
     return "--resume" in args or any(pair[0] == "--model" and pair[1] in TINY for pair in pairwise(args))
 
 
-def in_its_own_process(args: Sequence[str]) -> None:
+def in_its_own_process(args: Sequence[str], packages: Sequence[str] = ()) -> None:
     """What starts engines, or fills a process with megatron."""
-    command = Command(*args, cwd=Path.cwd())
+    command = Command(*args, cwd=Path.cwd(), packages=packages)
     try:
         assert command.wait(60) == 0, f"rlcore {shlex.join(args)}\n{command.stderr[-4000:]}"
     finally:
@@ -314,6 +319,13 @@ def pairs(args: Sequence[str]) -> None:
     """With the patterns expanded, and no file of an earlier line in the way."""
     Path(args[-1]).unlink(missing_ok=True)
     rlcore([name for arg in args for name in (sorted(glob(arg)) if "*" in arg else [arg])])
+
+
+def ray(words: list[str]) -> None:
+    """It knows its flags. tests/e2e/test_cluster.py starts the head of the tutorial, and its run."""
+    from ray.scripts.scripts import cli
+
+    cli.commands[words[0]].make_context(words[0], words[1:])
 
 
 def environment(script: str) -> None:
