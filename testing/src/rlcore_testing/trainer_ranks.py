@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -238,12 +240,13 @@ def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: 
     kept = apart(forward(models.reference, batch)["log_probs"], first)
     gone = apart(forward(models.policy, batch)["log_probs"], first)
     models.reference.copy_weights(models.policy)
-    new = forward(models.policy, batch)["log_probs"]
-    return {
-        "kept": kept,
-        "apart": gone,
-        "copied": apart(forward(models.reference, batch)["log_probs"], new),
-    }
+    copied = apart(forward(models.reference, batch)["log_probs"], forward(models.policy, batch)["log_probs"])
+    train(models.policy, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        models.policy.stage().write(Path(folder))
+        models.reference.load(Path(folder))
+    loaded = apart(forward(models.reference, batch)["log_probs"], forward(models.policy, batch)["log_probs"])
+    return {"kept": kept, "apart": gone, "copied": copied, "loaded": loaded}
 
 
 def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:

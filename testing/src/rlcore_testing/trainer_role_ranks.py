@@ -217,7 +217,8 @@ def scored(
 def rested(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, role: str) -> Any:
     """What a teacher or critic gives before and after a sleep of each kind, and what that frees."""
     chosen: Any = CRITIC if role == "critic" else trainer_of(part, bridge, path)[1]
-    models, batch = build(port, part, bridge, path, **{role: chosen}), random_batch(8)
+    alone = role == "teacher"  # as on workers of its own
+    models, batch = build(port, part, bridge, path, policy=not alone, **{role: chosen}), random_batch(8)
     model: Any = getattr(models, role)
 
     def said() -> Tensor:

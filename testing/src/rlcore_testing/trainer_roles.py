@@ -28,6 +28,7 @@ class RolesConformance(OfTrainer):
         assert answers["kept"] == 0, "it moved with the policy"
         assert answers["apart"] > LOG_PROBS, "the policy did not move"
         assert answers["copied"] < LOG_PROBS, "it is not the policy after `copy_weights`"
+        assert answers["loaded"] < LOG_PROBS, "it is not the policy after `load` of what the policy staged"
 
     @pytest.mark.parametrize("role", ["reference", "teacher"])
     def test_the_scores_are_those_of_transformers(self, model: Path, other: Path, role: str) -> None:

@@ -212,7 +212,10 @@ class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
 
 
 class ReferencePolicy(Scorer, Stateful, Sleeper, Protocol):
-    """A frozen copy of the policy's architecture on one rank."""
+    """A frozen copy of the policy's architecture on one rank.
+
+    On workers of its own, it takes over the policy by `load` of a folder that the policy's `Staged` wrote.
+    """
 
     def copy_weights(self, policy: Any) -> None:
         """Copy the weights of `policy`, the `TrainedPolicy` that was built beside it."""

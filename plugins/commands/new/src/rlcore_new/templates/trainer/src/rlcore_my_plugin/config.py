@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
-from rlcore import RunConfig, TrainerConfig
+from rlcore import RunConfig, TrainerConfig, flag_name
 
 TRAINER = "the trainer 'my_plugin'"
 
@@ -19,8 +19,9 @@ class MyPluginConfig(TrainerConfig):
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """rlcore refuses the run with the first sentence, before anything starts."""
-        if run.ranks > 1:
-            yield f"--ranks: found {run.ranks}, but {TRAINER} has one; leave it out."
+        for name in ("ranks", "reference_ranks", "teacher_ranks"):
+            if (found := run.values()[name]) > 1:
+                yield f"{flag_name(name)}: found {found}, but {TRAINER} has one; expected 1."
         if "critic" in roles:
             yield f"--value-loss: {TRAINER} has no critic; take an --algo without one."
         if run.loss.replay_routing:

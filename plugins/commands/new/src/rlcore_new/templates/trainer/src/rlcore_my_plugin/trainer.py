@@ -42,10 +42,10 @@ class Rank:
         self._foreach = config.foreach
 
     def build(self, roles: Roles) -> Models:
-        """The models of the run."""
-        assert roles.policy is not None, "a critic was refused before the run"
+        """The models of the run; a worker may have the reference or the teacher alone."""
+        policy, foreach = roles.policy, self._foreach
         return Models(
-            policy=Model(roles.policy, roles.optimizer, roles.hooks, foreach=self._foreach),
+            policy=Model(policy, roles.optimizer, roles.hooks, foreach=foreach) if policy else None,
             reference=Model(roles.reference) if roles.reference else None,
             teacher=Model(roles.teacher) if roles.teacher else None,
         )
