@@ -135,7 +135,7 @@ class Packed(Sequence[N]):
         return f"{type(self).__name__}({self._array[:SHOWN].tolist()}{more})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)
+        return _from_bytes, (type(self), self.to_bytes())  # a method would be pickled anew each time
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """Read-only where it is not copied."""
@@ -190,6 +190,10 @@ TokenIds: TypeAlias = Annotated[PackedInts | tuple[int, ...], _Stored(PackedInts
 """A field that is given as either, and always read as `PackedInts`; so too the next ones."""
 TokenMask: TypeAlias = Annotated[PackedFlags | tuple[int, ...], _Stored(PackedFlags, int)]
 TokenFloats: TypeAlias = Annotated[PackedFloats | tuple[float, ...], _Stored(PackedFloats, float)]
+
+
+def _from_bytes(kind: type[Packed[N]], data: bytes) -> Packed[N]:
+    return kind.from_bytes(data)
 
 
 def pack(fields: dict[str, Any], kinds: Mapping[str, type[Packed[Any]]]) -> None:
