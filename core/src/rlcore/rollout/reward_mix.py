@@ -116,7 +116,7 @@ def _with_value(counted: ScoreOrFailure, own: ScoreOrFailure) -> ScoreOrFailure:
 
 def _scaled(outcome: ScoreOrFailure, weight: float) -> Any:
     """A score times `weight`, its parts aside, which are what they are."""
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, Failure) or weight == 1:
         return outcome
     tokens = outcome.per_token
     scaled = None if tokens is None else tuple(weight * token for token in tokens)
