@@ -29,18 +29,15 @@ class Actor(Protocol):
         without one share the main thread. Raises the method's own error where that is an `RlcoreError`. For
         any other error, and where the process ends, it raises `CallFailed`.
         """
-        ...
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
         """Like `call`, for code in another actor that is not asynchronous.
 
         Raises `CallFailed` where the answer takes over `limit_s`, too. The method itself goes on.
         """
-        ...
 
     def kill(self) -> None:
         """End the process at once; it may have ended already."""
-        ...
 
 
 class Cluster(Protocol):
@@ -55,7 +52,6 @@ class Cluster(Protocol):
 
         `modules`: what the processes of the run import. A cluster may import them ahead of time, or pass.
         """
-        ...
 
     def connect(self, *, cpus: int, gpus: int, remove: Callable[[Path], None]) -> None:
         """Be ready to place processes.
@@ -64,33 +60,26 @@ class Cluster(Protocol):
         removed once this process is gone, however it ends. The handlers of signals stay as they are.
         ConfigError for what the user can mend; WorkerError.
         """
-        ...
 
     def close(self) -> None:
         """End all processes of the run, and what `prepare` and `connect` have started."""
-        ...
 
     @property
     def gpus(self) -> int:
         """GPUs in the whole cluster."""
-        ...
 
     @property
     def here(self) -> str:
         """The address of this process's host."""
-        ...
 
     def place(self, bundles: Sequence[Bundle], what: str) -> Any:
         """Reserve `bundles`; `ConfigError` at once where the cluster is too small for `what` they are for."""
-        ...
 
     def hosts(self, group: Any) -> Sequence[str]:
         """The address of the host of each bundle that `place` reserved."""
-        ...
 
     def devices(self, group: Any) -> Sequence[tuple[str, ...]]:
         """The GPUs of each bundle, by the names that CUDA_VISIBLE_DEVICES has for them on its host."""
-        ...
 
     def actor(self, cls: type, *arguments: Any, gpus: float, bundle: tuple[Any, int]) -> Actor:
         """Start an object of `cls` in a process of its own. `bundle`: what `place` returned, and an index.
@@ -98,15 +87,12 @@ class Cluster(Protocol):
         The process sees the GPUs of its bundle, unless `gpus` is 0. What the constructor raises is told by
         the calls.
         """
-        ...
 
     async def watch(self, limit_s: float) -> None:
         """Raises `WorkerError` where a process of its own on this machine ends, or is stopped for `limit_s`.
 
         Never returns.
         """
-        ...
 
     def put(self, value: Any) -> Any:
         """An argument for calls to several actors, made ready once."""
-        ...

@@ -47,37 +47,30 @@ class GenerationContext(Protocol):
     @property
     def sampling(self) -> Sampling:
         """How this rollout samples (greedy for evaluation)."""
-        ...
 
     @property
     def context_length(self) -> int:
         """Tokens of prompt and response together that engine and trainer take."""
-        ...
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's, for `rlcore.render_prompt` and its siblings: chat templates, tool calls."""
-        ...
 
     async def complete(
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
     ) -> Sequence[Completion]:
         """`n` completions of one prompt. The engine computes the prompt once."""
-        ...
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group with `reward_status` set by the run's reward, and `score` where it is
         SCORED.
         """
-        ...
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""
-        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
-        ...
 
 
 class Generator(Protocol):
@@ -95,7 +88,6 @@ class Generator(Protocol):
         A list of samples is one trajectory in pieces; all keep the `rollout_id`. A generator may score its
         samples. If all samples of a group come SCORED, the run's reward is not asked.
         """
-        ...
 
 
 @runtime_checkable
@@ -104,7 +96,6 @@ class CheckingGenerator(Protocol):
 
     def check(self, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
         """Raises `UserError` where it cannot. Called with each set of prompts, before any process starts."""
-        ...
 
 
 @runtime_checkable
@@ -113,7 +104,6 @@ class ClosableGenerator(Protocol):
 
     async def close(self) -> None:
         """Release them. Called in the event loop of `generate` when the run ends, also after an error."""
-        ...
 
 
 @runtime_checkable
@@ -122,7 +112,6 @@ class GroupGenerator(Protocol):
 
     async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
         """The group's samples, filled in, in their order."""
-        ...
 
 
 class GenerationClient(Protocol):
@@ -143,11 +132,9 @@ class GenerationClient(Protocol):
         `session`: "NAME/N" asks the engine to begin the N requests of that name together, so that it computes
         the same batches in every run. An engine that cannot ignores it.
         """
-        ...
 
     async def abort(self) -> None:
         """End every request of the engine. Each answers with the tokens that it has sampled so far."""
-        ...
 
 
 class GroupScorer(Protocol):
@@ -155,4 +142,3 @@ class GroupScorer(Protocol):
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The siblings of one group with `reward_status` and `score` set; a failure is a status."""
-        ...

@@ -42,7 +42,6 @@ class Producer(Protocol):
     @property
     def samples(self) -> bool:
         """Whether engines sample for it. If not, no weights are published."""
-        ...
 
     def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
         """Rollouts of the steps `done` + 1 to `steps`.
@@ -51,29 +50,23 @@ class Producer(Protocol):
         Prompts that were drawn but not handed over when the generator is closed must be in `state`. The
         metrics of each rollout include `time/rollout_s` and `rollout/response_tokens`.
         """
-        ...
 
     def publication(self, version: int) -> AbstractAsyncContextManager[None]:
         """While it is entered, the engines load `version`."""
-        ...
 
     def published(self, version: int) -> None:
         """The version is now `version` although no weights changed, because the last rollout had no
         groups.
         """
-        ...
 
     def suspended(self) -> AbstractAsyncContextManager[None]:
         """While it is entered, nothing is generated, and `state` holds everything generated so far."""
-        ...
 
     def state(self) -> Mapping[str, Json]:
         """What `load` needs, as JSON. A run that is saved and resumed must lose no prompt and repeat none."""
-        ...
 
     def load(self, state: Mapping[str, Json]) -> None:
         """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
-        ...
 
 
 class PromptEncoder(Protocol):
@@ -82,11 +75,9 @@ class PromptEncoder(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """Of the run's model."""
-        ...
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """`DataError` naming the prompt where it has no tokens or too many, or the chat template fails."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,6 @@ class Reward(Protocol):
 
         In an evaluation, and for a greedy baseline, the group has one sample.
         """
-        ...
 
 
 class CheckedReward(Protocol):
@@ -31,7 +30,6 @@ class CheckedReward(Protocol):
     @classmethod
     def check(cls, config: Any) -> None:
         """Raises `UserError` where the reward cannot work here. Called before any process starts."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,6 @@ class Filter(Protocol):
 
     def judge(self, group: Group) -> Verdict:
         """Keep the group, keep a changed copy of it, or drop it with a reason."""
-        ...
 
 
 @runtime_checkable
@@ -63,7 +60,6 @@ class GroupOrder(Protocol):
         `version`: of the newest weights. A group that would become too old (`--max-staleness`) goes first,
         whatever the order says.
         """
-        ...
 
 
 def accepted_answers(label: Json) -> list[str]:

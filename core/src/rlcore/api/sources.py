@@ -29,25 +29,20 @@ class Cursor(Protocol):
 
     def take(self, n: int) -> list[tuple[Prompt, int]]:
         """The next `n` prompts, each with its epoch."""
-        ...
 
     def learn(self, prompt_id: str, rewards: Sequence[float]) -> None:
         """Called with the `rewards` of each scored group, one for each answer, even if a filter drops the
         group.
         """
-        ...
 
     def metrics(self) -> dict[str, float]:
         """`rollout/epoch`, the passes over the prompts so far as a fraction, and any metrics of its own."""
-        ...
 
     def state(self) -> dict[str, Json]:
         """What `load` needs, as JSON."""
-        ...
 
     def load(self, state: Mapping[str, Json]) -> None:
         """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
-        ...
 
 
 class PromptSource(Protocol):
@@ -55,7 +50,6 @@ class PromptSource(Protocol):
 
     def prompts(self) -> Prompts:
         """Raises `DataError` naming file, line and reason where a row is malformed."""
-        ...
 
 
 @runtime_checkable
@@ -64,7 +58,6 @@ class FileBackedSource(Protocol):
 
     def files(self) -> Sequence[str]:
         """Paths and URLs of the prompts to train on."""
-        ...
 
 
 @runtime_checkable
@@ -79,7 +72,6 @@ class DrawingSource(Protocol):
         `take` may return other prompts too, but never fewer than it is asked for. Every checkpoint holds its
         `state`.
         """
-        ...
 
 
 @runtime_checkable
@@ -88,7 +80,6 @@ class ResponseSource(Protocol):
 
     def with_responses(self) -> Prompts:
         """As `prompts`, but each prompt to train on has one entry in `responses`."""
-        ...
 
 
 @runtime_checkable
@@ -97,7 +88,6 @@ class PairSource(Protocol):
 
     def with_pairs(self) -> Prompts:
         """As `prompts`, but each prompt to train on has the `responses` (chosen, rejected)."""
-        ...
 
 
 def content_hash(text: str | Messages, seed: int = 0) -> int:

@@ -43,7 +43,6 @@ class Tokenizer(Protocol):
         **variables: Any,
     ) -> Any:
         """`variables`: what the template may use beside the messages, such as `tools`."""
-        ...
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

@@ -107,7 +107,6 @@ class Scorer(Protocol):
         A micro-batch has at most `tokens_per_rank` tokens, and a unit of `batch` stays in one. Collective;
         all ranks of a model replica pass the same batch.
         """
-        ...
 
 
 class Policy(Scorer, Protocol):
@@ -131,7 +130,6 @@ class Policy(Scorer, Protocol):
         or the gradient norm is not finite, weights, moments and the learning-rate schedule stay as they are.
         Collective.
         """
-        ...
 
 
 class ValueModel(Protocol):
@@ -139,11 +137,9 @@ class ValueModel(Protocol):
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
         """The value of the state before each response token, fp32 [R] on the CPU, without gradient."""
-        ...
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """One optimizer step, under the rules of `Policy.train`."""
-        ...
 
 
 class Staged(Protocol):
@@ -154,7 +150,6 @@ class Staged(Protocol):
 
         Collective. Called in a thread beside training, so its collectives need a process group of their own.
         """
-        ...
 
 
 class Stateful(Protocol):
@@ -162,7 +157,6 @@ class Stateful(Protocol):
 
     def stage(self) -> Staged:
         """A copy of all that a resume needs: weights, optimizer, schedule, random states. Collective."""
-        ...
 
     def load(self, folder: Path) -> None:
         """Load what `Staged.write` wrote. Under the same layout, training then goes on bit for bit.
@@ -170,7 +164,6 @@ class Stateful(Protocol):
         CheckpointError where `folder` is missing, damaged or of another model. A checkpoint may come from
         anywhere, so loading must not run code in it. Collective.
         """
-        ...
 
 
 class Sleeper(Protocol):
@@ -186,11 +179,9 @@ class Sleeper(Protocol):
         `optimizer` the weights come back. With `optimizer`, a policy's `hf_tensors` may be called; otherwise
         nothing is before `wake`. Not collective.
         """
-        ...
 
     def wake(self) -> None:
         """Undo `sleep`. Training then goes on bit for bit as if the model had not slept."""
-        ...
 
 
 class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
@@ -208,7 +199,6 @@ class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
         Each tensor is whole, detached and in the parameters' dtype; it may share memory with the parameters.
         A tied output layer is left out. Collective: every rank iterates to the end.
         """
-        ...
 
 
 class ReferencePolicy(Scorer, Stateful, Sleeper, Protocol):
@@ -219,7 +209,6 @@ class ReferencePolicy(Scorer, Stateful, Sleeper, Protocol):
 
     def copy_weights(self, policy: Any) -> None:
         """Copy the weights of `policy`, the `TrainedPolicy` that was built beside it."""
-        ...
 
 
 class TrainedCritic(ValueModel, Stateful, Sleeper, Protocol):
@@ -299,18 +288,15 @@ class TrainerRank(Protocol):
     @property
     def data(self) -> DataRank:
         """Its place among the data-parallel ranks."""
-        ...
 
     def build(self, roles: Roles) -> Models:
         """The models with their first weights: those of `ModelSpec.weights`, or of the directory.
 
         Collective.
         """
-        ...
 
     def stop(self) -> None:
         """Leave the process group. Collective."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,18 +344,15 @@ class Trainer(Protocol):
 
         ConfigError, one sentence, for a field that the library does not have, or that would have no effect.
         """
-        ...
 
     def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
         """`check_fields(given)` plus what the trainer adds for `run`.
 
         The result becomes `ModelSpec.fields`.
         """
-        ...
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> TrainerRank:
         """Join the process group under the layout of `fields`, and seed the process. Collective."""
-        ...
 
     def to_hf(
         self,
@@ -386,7 +369,6 @@ class Trainer(Protocol):
         `source` is damaged or of another model. `ranks`: processes that may share the work; they need the
         `plugin_files`.
         """
-        ...
 
     def from_hf(
         self,
@@ -401,8 +383,6 @@ class Trainer(Protocol):
         `ModelSpec.weights` then names it, and every layout reads its part. Errors as in `to_hf`; ConfigError
         where the trainer has no form of its own.
         """
-        ...
 
     def weights_in(self, path: Path) -> Path | None:
         """The folder with the weights in a directory that `from_hf` made; None: `from_hf` did not make it."""
-        ...

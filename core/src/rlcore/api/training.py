@@ -33,7 +33,6 @@ class AdvantageEstimator(Protocol):
         `batch.per_token["rewards"]` float32 [R] (a scalar reward sits on the last live token) and
         `["loss_mask"]` float32 [R]; the columns (`rlcore.Input`) that the part's config `needs`.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +135,6 @@ class Correction(Protocol):
 
         For a value that does, such as a mean over the batch, implement `BatchColumns` too.
         """
-        ...
 
 
 @runtime_checkable
@@ -152,4 +150,3 @@ class BatchColumns(Protocol):
         in `per_token["advantages"]`, the mini-batch of each sample in `per_sample["minibatch"]`, and the
         columns that the part's config `needs`.
         """
-        ...

@@ -28,15 +28,12 @@ class Launcher(Protocol):
 
     async def start(self) -> EngineClient:
         """A new server that answers, by its client. RunError where there is none in time."""
-        ...
 
     async def died(self) -> str:
         """Returns when the server's process is gone, with the reason; never for one that can't be watched."""
-        ...
 
     async def stop(self) -> None:
         """End the server, dead or alive, and what it has started. May be called at any time, and again."""
-        ...
 
 
 class ServerRegistry(Protocol):
@@ -44,11 +41,9 @@ class ServerRegistry(Protocol):
 
     async def add(self, url: str) -> None:
         """A server that is ready to serve."""
-        ...
 
     async def remove(self, url: str) -> None:
         """A server that serves no longer."""
-        ...
 
 
 @dataclass(kw_only=True)

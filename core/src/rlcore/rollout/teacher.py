@@ -101,7 +101,6 @@ class TokenScorer(Protocol):
 
     async def score(self, token_ids: Sequence[int], *, start: int) -> Sequence[float]:
         """See `EngineClient.score`."""
-        ...
 
 
 class TeacherEngine:

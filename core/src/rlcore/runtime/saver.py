@@ -19,11 +19,9 @@ class SavesModels(Protocol):
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles`, so that training may go on."""
-        ...
 
     async def write(self, folder: Path) -> None:
         """Write what was staged last."""
-        ...
 
 
 class Saver:

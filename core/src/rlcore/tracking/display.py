@@ -15,19 +15,15 @@ class Display(Protocol):
 
     def expect(self, steps: int) -> None:
         """The number of steps, once the data have decided it (`--epochs`)."""
-        ...
 
     def phase(self, text: str) -> None:
         """Say what the run does now, before its first step or between steps."""
-        ...
 
     def note(self, line: str) -> None:
         """Tell the user something about the run that is no error."""
-        ...
 
     def step(self, row: Mapping[str, Json]) -> None:
         """The metrics of one step, its evaluation included; step 0 is the evaluation before training."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,15 +85,7 @@ class _TrackerThread:
     """A tracker with a thread of its own. A slow one delays nothing; one that raises causes one warning."""
 
     def __init__(self, name: str, tracker: Tracker) -> None:
-        self._name = name
-        self._calls: Mapping[Event, Callable[..., None]] = {
-            "start": tracker.start,
-            "metrics": tracker.metrics,
-            "evaluation": tracker.evaluation,
-            "rollout": tracker.rollout,
-            "checkpoint": tracker.checkpoint,
-            "end": tracker.end,
-        }
+        self._name, self._tracker = name, tracker
         self._events: queue.Queue[tuple[Event, tuple[Any, ...]]] = queue.Queue()
         self._is_off = self._has_warned = False
         # daemon: one that hangs must not keep the process alive
@@ -121,7 +113,7 @@ class _TrackerThread:
         while event != "end" and not self._is_off:
             event, about = self._events.get()
             try:
-                self._calls[event](*about)
+                getattr(self._tracker, event)(*about)
             except (Exception, SystemExit) as error:
                 self._is_off = event == "start"
                 self._warn(f"failed at {event!r}: {type(error).__name__}: {error}")
