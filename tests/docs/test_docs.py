@@ -18,6 +18,7 @@ from rlcore.api.types import Prompt, Sample, Score
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins.loader import Switches, load
 from rlcore.rollout.reward_mix import RewardMix
+from rlcore_cli.columns import COLUMNS, RESPONSE_COLUMNS
 from rlcore_import.comparison import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,14 @@ def test_the_page_of_public_names_has_those_that_no_other_page_shows() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "public_names_page.py"))
     assert script["PAGE"].read_text() == script["page"](), "run scripts/public_names_page.py"
     assert all(f"rlcore.{name}" in (DOCS / "watching.md").read_text() for name in script["OF_PAGES"])
+
+
+def test_the_page_of_metrics_has_each_column_of_the_live_table() -> None:
+    page = (DOCS / "metrics.md").read_text()
+    table = page.partition("## The live table")[2].partition("##")[0]
+    found = dict(re.findall(r"^\| \*\*(.+)\*\* \| `(.+)`", table, re.MULTILINE))
+    columns = {column.title: column.key for column in (*COLUMNS, *RESPONSE_COLUMNS)}
+    assert found == columns | {"eval": "eval/<set>/score"}
 
 
 @pytest.mark.parametrize("kind", list(Kind))

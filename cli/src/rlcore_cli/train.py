@@ -117,6 +117,8 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
 
         summary = train(resolved, run_dir=run_dir, resume=resume, display=display)
         display.finish(summary)
+    if "view" in getattr(click.get_current_context().find_root().command, "commands", ()):
+        click.echo(f"look closer: rlcore view {run_dir}", err=params["as_json"])
     if summary.exit_reason in ("interrupted", "terminated"):
         click.echo(_kept(run_dir), err=params["as_json"])
     if summary.exit_reason == "interrupted":
