@@ -177,8 +177,8 @@ metrics.show = async (main) => {
   const rows = (await load("reference")) || [];
   const body = el("tbody", {}, rows.map(([key, said, page], i) =>
     el("tr", { id: rows.findIndex(([other]) => other === key) === i ? key : null, class: key === metrics.key ? "chosen" : null },
-      el("td", {}, el("a", { class: "mono", href: metricAddress(key) }, key)),
-      el("td", {}, said), el("td", { class: "mono muted" }, `docs/${page}`))));
+      el("td", { class: "whole" }, el("a", { class: "mono", href: metricAddress(key) }, key)),
+      el("td", {}, said), el("td", { class: "mono muted whole" }, `docs/${page}`))));
   const titles = ["key of metrics.jsonl", "meaning", "page"];
   put(main, el("div", { class: "card scroll" }, el("table", {},
     el("thead", {}, el("tr", {}, titles.map((title) => el("th", {}, title)))), body)));
