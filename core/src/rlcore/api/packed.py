@@ -60,6 +60,11 @@ class Packed(Sequence[N]):
         made._array = numbers
         return made
 
+    @classmethod
+    def joined(cls, rows: Iterable[Iterable[N]]) -> bytes:
+        """The numbers of all `rows`, one after the other, in this machine's byte order."""
+        return b"".join([row._array if type(row) is cls else _array_of(cls.code, row) for row in rows])
+
     def to_bytes(self) -> bytes:
         """What `from_bytes` reads."""
         if sys.byteorder == "big":

@@ -179,6 +179,8 @@ class Sample:
     @property
     def version_runs(self) -> tuple[tuple[int, int], ...]:
         """`token_versions` as (version, number of tokens), span after span."""
+        if len(self.spans) == 1:  # as most
+            return ((self.spans[0].version, len(self.response_ids)),)
         ends = [span.start for span in self.spans[1:]] + [len(self.response_ids)]
         return tuple((span.version, end - span.start) for span, end in zip(self.spans, ends, strict=True))
 

@@ -221,7 +221,7 @@ def flat(
     """The `count` numbers of all `rows`, of `kind` or packed as that, one after the other, as `dtype`."""
     values, start, left = np.empty(count, dtype=dtype), 0, iter(rows)
     while some := tuple(islice(left, _ROWS_AT_ONCE)):
-        piece = np.frombuffer(b"".join([kind(row).memory for row in some]), dtype=kind.code)
+        piece = np.frombuffer(kind.joined(some), dtype=kind.code)
         values[start : start + len(piece)] = piece
         start += len(piece)
     assert start == count, f"the rows hold {start} numbers"
