@@ -24,6 +24,7 @@ class Config(BaseModel):
     `description`. Instances are frozen; a changed copy is made by `model_copy(update=…)` through validation.
     """
 
+    # defer_build: a command reads the fields of every class, and validates few of them.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def diagnose(self) -> Iterable[Diagnosis]:

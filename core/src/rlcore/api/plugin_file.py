@@ -33,7 +33,7 @@ def import_plugin_file(file: PluginFile) -> ModuleType:
         return sys.modules[file.module]
     module = ModuleType(file.module)
     module.__file__ = file.path
-    sys.modules[file.module] = module
+    sys.modules[file.module] = module  # before it runs: dataclasses look their module up there
     try:
         exec(compile(file.content, file.path, "exec"), module.__dict__)
     except BaseException:

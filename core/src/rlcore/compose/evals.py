@@ -120,6 +120,7 @@ def _assignments(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 def _kind_of(where: str, registry: Registry) -> str:
+    # A file that has the name of a task is meant, since the user has put it there.
     return TASK if where in registry.names(Kind.SOURCE) and not Path(where).exists() else DATA
 
 

@@ -116,7 +116,7 @@ def reward_weights(setting: Setting | None) -> dict[str, float]:
         try:
             weights[name] = float(text) if equals else 1.0
         except ValueError:
-            weights[name] = math.nan
+            weights[name] = math.nan  # refused below, as infinity is
         if not math.isfinite(weights[name]):
             assert setting is not None
             at = setting.layer.at(Kind.REWARD.value)

@@ -190,18 +190,19 @@ class Resolved(Inference):
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self.run.values().items()
         }
-        del flat["steps" if self.run.epochs else "epochs"]
+        del flat["steps" if self.run.epochs else "epochs"]  # a file with both would be refused
         flat |= self.model.bridge.flat("model")
         for kind in (Kind.LOSS, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER):
             part: Part = getattr(self, kind)
             flat |= {kind.value: part.name, **part.flat(kind)}
+        # One that was not named is left out, so that a resume with other settings may imply another one.
         flat[Kind.PRODUCER.value] = self.producer.name if self.names_producer else None
         flat |= self.producer.flat(Kind.PRODUCER) if self.names_producer else {}
         if self.trains_on is TrainsOn.ROLLOUTS:
             flat |= self._flat_of_rollouts()
         flat |= self.source.flat("source")
         if isinstance(self.source.config, DataConfig):
-            del flat["source.path"]
+            del flat["source.path"]  # `data` says it
         flat |= _flat_list(Kind.MODEL_HOOK, self.model_hooks)
         flat |= _flat_list(Kind.TRACKER, self.trackers) | _flat_list(Kind.CALLBACK, self.callbacks)
         for evaluation in self.evals:

@@ -34,6 +34,7 @@ def schedule_complaints(run: RunConfig) -> Iterator[str]:
     if own is not None and own >= total:
         yield f"--critic-lr-warmup-steps: found {own}, expected less than --steps ({total})."
     left = total - critic
+    # The policy's warm-up begins only after that of the critic.
     if 0 < left <= run.optimizer.warmup_steps:
         most = (
             f"{left}, the --steps that are left after --critic-warmup-steps"

@@ -66,6 +66,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     # `--tracker` adds to the trackers that write the run's files; it cannot switch them off.
     always = () if registry.default_clash(Kind.TRACKER) else registry.defaults(Kind.TRACKER)
     lists[Kind.TRACKER] = (*always, *(entry for entry in lists[Kind.TRACKER] if entry not in always))
+    # Two plugins may offer one default: that matters only where nothing else chooses the part.
     missing = [kind for kind in wanted if kind.value not in choices]
     missing += [Kind.TRACKER] if source else [Kind.TRACKER, Kind.SOURCE]
     weights = reward_weights(choices.get(Kind.REWARD.value))
@@ -164,6 +165,7 @@ def _without_lost_tables(
     A file may choose `loss = "a"` and set `[loss]` for it. Where a flag then chooses `--loss b`, the table of
     the file is for the wrong part, so it is dropped instead of being refused.
     """
+    # Every part of a kind may have its own fields, so a field of the loser would be refused as unknown.
     lost = {
         key
         for key in (*SINGLE_KINDS, "model")

@@ -171,6 +171,7 @@ class Selection:
         """The plugins that provide the selected parts and `more`, sorted by name."""
         model = [self.model.entry] if self.model else []
         entries = [*self.entries.values(), *model, *(entry for _, entry in self.tables()), *more]
+        # By name: a plugin that provides several parts counts once, and the order is the same everywhere.
         providers = {entry.provider.name: entry.provider for entry in entries}
         return tuple(providers[name] for name in sorted(providers))
 
@@ -201,6 +202,7 @@ class Selection:
         for name in LENGTHS:
             if length is not None and name != length[0]:
                 merged.pop(name, None)
+        # The source reads its own `path`; the user has said it by --data.
         for hidden, choice in self.chosen_otherwise().items():
             merged[hidden] = merged[choice]
         return merged
@@ -220,7 +222,7 @@ class Selection:
         if not dot:
             return False
         if table in (FROZEN, ENGINE_GROUP) and not role:
-            return True
+            return True  # fields of servers, which the engine checks once all names are known
         # A role (`critic.TABLE.FIELD`) has fields of the trainer alone.
         owners = [
             owner

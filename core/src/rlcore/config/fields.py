@@ -67,7 +67,7 @@ def from_text(annotation: Any, text: Any) -> Any:
         return text
     for choice in choices(annotation):
         value = _parsed(choice, text)
-        if value is not text:
+        if value is not text:  # the first type of a union that can read it
             return value
     return text
 

@@ -84,7 +84,7 @@ def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "
 def _sentence(
     config: type[Config], error: ValidationError, settings: Mapping[str, Setting], table: str
 ) -> str:
-    first = error.errors(include_url=False)[0]
+    first = error.errors(include_url=False)[0]  # one sentence: the next run tells of the next fault
     reason = str(first.get("ctx", {}).get("error", first["msg"])).removesuffix(".")
     fields = fields_of(config)
     key = next((str(place) for place in first["loc"] if place in fields), None)

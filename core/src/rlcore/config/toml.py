@@ -76,6 +76,7 @@ def dump_settings(flat: Mapping[str, Any]) -> str:
     """The inverse of `flatten`, as TOML text."""
     import tomli_w
 
+    # `loss` is a value and a table at once where `loss.clip` is set too: its value moves into the table.
     heads = {name[:place] for name in flat for place, letter in enumerate(name) if letter == "."}
     tree: dict[str, Any] = {}
     for name, value in flat.items():

@@ -8,16 +8,13 @@ from typing import Any
 
 from rlcore.api.errors import DataError, PluginError, ended
 from rlcore.api.part import RewardPart
-from rlcore.api.tokens import Tokenizer
+from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer
 from rlcore.api.types import Json, Prompt, Sample, Score
 from rlcore.plugins.function_reward import build_reward
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores, failure_of
 
 CHOICE = "reward"
 """In a prompt's metadata: the name, or a list of names, of the rewards that score its samples."""
-
-CHECKED_AHEAD = 10_000
-"""Prompts whose choice is looked at before the run starts; that of a later one fails its samples."""
 
 
 class RewardMix:

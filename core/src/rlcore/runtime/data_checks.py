@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from rlcore.api.errors import DataError
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.sources import PairSource, ResponseSource
+from rlcore.api.tokens import CHECKED_AHEAD
 from rlcore.rollout.columns import check_metadata
-from rlcore.rollout.reward_mix import CHECKED_AHEAD, check_choices, check_machine
+from rlcore.rollout.reward_mix import check_choices, check_machine
 
 if TYPE_CHECKING:
     from rlcore.api.part import RewardPart
