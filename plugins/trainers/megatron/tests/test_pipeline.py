@@ -20,6 +20,7 @@ LAYOUT = "pipeline_model_parallel_layout"
     [
         ({}, 5, [[5]]),
         ({STAGES: "2"}, 4, [[2], [2]]),
+        ({STAGES: 2, VIRTUAL: "none"}, 4, [[2], [2]]),
         ({STAGES: 4, LAST: "13"}, 61, [[16], [16], [16], [13]]),
         ({STAGES: 4, FIRST: 14, LAST: "none"}, 62, [[14], [16], [16], [16]]),
         ({STAGES: 2, FIRST: 3, LAST: 1}, 4, [[3], [1]]),

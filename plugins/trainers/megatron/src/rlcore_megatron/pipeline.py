@@ -26,8 +26,8 @@ def flag(name: str) -> str:
 
 
 def size(fields: Mapping[str, Any], name: str) -> int:
-    """The value of `name`, 1 where it is not given. ConfigError where it is no positive integer."""
-    value = fields.get(name, 1)
+    """The value of `name`, 1 where it is not given or none. ConfigError where it is no positive integer."""
+    value = 1 if _given(fields, name) is None else fields[name]
     if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
         raise ConfigError(f"{flag(name)}: found {value!r}, expected an integer of at least 1.")
     return int(value)
