@@ -340,7 +340,6 @@ from .engines.classifiers import (
     CLASSIFIER_HEAD as CLASSIFIER_HEAD,
     REWARD_HEAD as REWARD_HEAD,
     classifier_of as classifier_of,
-    is_decoder as is_decoder,
 )
 
 # --- tools for engines ---
@@ -386,8 +385,6 @@ from .network import (
     LOOPBACK as LOOPBACK,
     free_port as free_port,
     listen as listen,
-    own_address as own_address,
-    stay_on as stay_on,
 )
 from .plugins.registry import (
     Registry as Registry,
@@ -409,9 +406,6 @@ from .rollout.metrics import (
 )
 from .rollout.pipeline import (
     GroupPipeline as GroupPipeline,
-)
-from .runtime.actors import (
-    watch_processes as watch_processes,
 )
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
-import os
 import random
 import socket
-
-import psutil
 
 from rlcore.api.errors import RunError
 
@@ -65,32 +61,3 @@ class HeldPort:
     def close(self) -> None:
         """Give the port up."""
         self._socket.close()
-
-
-def loopback_interface(address: str) -> str | None:
-    """The network interface of the IP address `address` if it is a loopback address; else None."""
-    if not ipaddress.ip_address(address).is_loopback:
-        return None
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(found.address == address for found in addresses):
-            return name
-    return None
-
-
-def stay_on(address: str) -> dict[str, str]:
-    """Environment variables that keep gloo and NCCL on the loopback interface, if `address` is a loopback
-    address.
-
-    Variables that are set already are left alone. Empty for any other address.
-    """
-    name = loopback_interface(address)
-    variables = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
-    return {variable: os.environ.get(variable, str(name)) for variable in variables}
-
-
-def own_address(host: str) -> str:
-    """This machine's address on the way to `host`. Sends nothing."""
-    family, *_, address = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])

@@ -7,6 +7,7 @@ from .blocking import (
 from .config_facts import (
     decoder_facts as decoder_facts,
     expert_facts as expert_facts,
+    is_decoder as is_decoder,
     latent_facts as latent_facts,
 )
 from .cpu_kernels import (
@@ -18,6 +19,11 @@ from .cpu_kernels import (
 from .hashing_file import (
     HashingFile as HashingFile,
     hashing_file as hashing_file,
+)
+from .host import (
+    own_address as own_address,
+    stay_on as stay_on,
+    watch_processes as watch_processes,
 )
 from .limits import (
     MOST_LOGITS as MOST_LOGITS,

@@ -64,3 +64,12 @@ def expert_facts(config: Mapping[str, Any], *, exact_router: bool = False) -> Ex
         first_dense=int(config.get("first_k_dense_replace") or 0),
         exact_router=exact_router,
     )
+
+
+def is_decoder(architecture: str) -> bool:
+    """Whether it is a sequence classifier that transformers makes of a decoder."""
+    import transformers
+    from transformers.modeling_layers import GenericForSequenceClassification
+
+    known = getattr(transformers, architecture, None)
+    return isinstance(known, type) and issubclass(known, GenericForSequenceClassification)

@@ -26,12 +26,3 @@ def scores_of(hf_config: Mapping[str, Any]) -> int:
     if (classifier_of(hf_config) or "").endswith(REWARD_HEAD):
         return 1
     return len(labels) if isinstance(labels, Mapping) else int(hf_config.get("num_labels") or DEFAULT_LABELS)
-
-
-def is_decoder(architecture: str) -> bool:
-    """Whether it is a sequence classifier that transformers makes of a decoder."""
-    import transformers
-    from transformers.modeling_layers import GenericForSequenceClassification
-
-    known = getattr(transformers, architecture, None)
-    return isinstance(known, type) and issubclass(known, GenericForSequenceClassification)

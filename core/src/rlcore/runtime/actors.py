@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import TypeVar
-
-import psutil
 
 from rlcore.api.cluster import Actor, CallFailed
 from rlcore.api.errors import WorkerError
@@ -39,34 +37,6 @@ async def watched(actor: Actor, limit_s: float, flag: str) -> None:
             beat.result()
         finally:
             beat.cancel()
-
-
-async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
-    """`Cluster.watch` for `processes`: name → pid."""
-    opened: dict[str, psutil.Process] = {}
-    for name, pid in processes.items():
-        try:
-            opened[name] = psutil.Process(pid)
-        except psutil.NoSuchProcess:  # before anybody watched it
-            raise _ended(name) from None
-    stopped = dict.fromkeys(processes, 0.0)
-    while True:
-        for name, process in opened.items():
-            try:
-                status = process.status()
-            except psutil.NoSuchProcess:
-                status = psutil.STATUS_DEAD
-            if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                raise _ended(name)
-            stopped[name] = stopped[name] + _TICK_SECONDS if status == psutil.STATUS_STOPPED else 0.0
-            if stopped[name] >= limit_s:
-                process.resume()  # who waits for it could not be ended
-                raise WorkerError(f"{name} has been stopped for {limit_s:g} s (--worker-health-limit).")
-        await asyncio.sleep(_TICK_SECONDS)
-
-
-def _ended(name: str) -> WorkerError:
-    return WorkerError(f"{name} has ended: its processes cannot go on.")
 
 
 async def within(

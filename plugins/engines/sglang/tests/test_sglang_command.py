@@ -14,11 +14,11 @@ from launches import TOKEN, launch
 
 from rlcore.api.errors import ConfigError, MissingEngineError
 from rlcore.api.run_config import RunConfig
-from rlcore.network import loopback_interface
 from rlcore_sglang import cpu, heads
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
 from rlcore_sglang.fields import ServerFields, arguments, check_fields, nodes_of, server_fields
+from rlcore_toolkit.host import loopback_interface
 
 
 @pytest.fixture(scope="module")

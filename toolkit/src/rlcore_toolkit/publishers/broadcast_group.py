@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlcore import UnreachableError, own_address
+from rlcore import UnreachableError
+from rlcore_toolkit.host import own_address
 
 _c10d: Any = dist  # torch offers its parts without saying so to a type checker
 

@@ -6,7 +6,8 @@ import socket
 
 from torch import Tensor
 
-from rlcore import EngineError, listen, own_address
+from rlcore import EngineError, listen
+from rlcore_toolkit.host import own_address
 from rlcore_toolkit.publishers.broadcast_group import BroadcastGroup
 
 

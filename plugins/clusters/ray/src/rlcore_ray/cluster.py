@@ -27,9 +27,9 @@ from rlcore import (
     RlcoreError,
     Terminated,
     WorkerError,
-    watch_processes,
 )
 from rlcore_ray.config import RayConfig
+from rlcore_toolkit import watch_processes
 
 LOOPBACK = "127.0.0.1"
 

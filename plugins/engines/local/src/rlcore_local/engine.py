@@ -16,10 +16,9 @@ from rlcore import (
     ModelError,
     ServerCommand,
     classifier_of,
-    is_decoder,
 )
 from rlcore_local.config import LocalConfig
-from rlcore_toolkit import cross_host_ways, publisher_of, publisher_room
+from rlcore_toolkit import cross_host_ways, is_decoder, publisher_of, publisher_room
 
 if TYPE_CHECKING:
     from rlcore import Publisher

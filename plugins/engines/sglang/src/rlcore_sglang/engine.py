@@ -16,11 +16,10 @@ from rlcore import (
     EngineLaunch,
     ServerCommand,
     flag_name,
-    stay_on,
 )
 from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
 from rlcore_sglang.config import BOOTSTRAP_PORT, DECODE, DISAGGREGATES, PREFILL, SPECULATES, SglangConfig
-from rlcore_toolkit import MEGABYTE, cross_host_ways, publisher_of, publisher_room
+from rlcore_toolkit import MEGABYTE, cross_host_ways, publisher_of, publisher_room, stay_on
 
 if TYPE_CHECKING:
     from rlcore import Publisher

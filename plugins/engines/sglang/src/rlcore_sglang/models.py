@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ModelError, classifier_of, is_decoder
+from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ModelError, classifier_of
+from rlcore_toolkit import is_decoder
 
 LATENT = "DeepseekV3ForCausalLM"
 FLASH = "Glm4MoeLiteForCausalLM"

@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from rlcore import ConfigError, listen, stay_on
+from rlcore import ConfigError, listen
 from rlcore_megatron.mcore.rng import set_seed
+from rlcore_toolkit import stay_on
 
 _STOP_SECONDS = 30.0
 

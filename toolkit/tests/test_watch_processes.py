@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rlcore.api.errors import WorkerError
-from rlcore.runtime.actors import watch_processes
+from rlcore_toolkit import watch_processes
 
 LIMIT_S = 30.0
 ENDED = r"^It has ended: its processes cannot go on\.$"
