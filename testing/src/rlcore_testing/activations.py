@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from rlcore.api.batch import TrainBatch
 from rlcore_testing.tiny import VOCAB_SIZE
@@ -42,3 +46,29 @@ def equal_samples(count: int, prompt: int, response: int, vocabulary: int = VOCA
         },
         per_sample={"position": torch.arange(count), "group": torch.arange(count)},
     )
+
+
+class MadeBytes(TorchDispatchMode):
+    """Counts the bytes of the tensors that operations within it make; `peak`: the most at one time.
+
+    Views and what operations fill in place are no new tensors. `own`: of what was there before.
+    """
+
+    def __init__(self, own: Iterable[Tensor] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._own = {tensor.untyped_storage().data_ptr() for tensor in own}
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and count what it gave."""
+        found = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(found):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in self._own:
+                reference = StorageWeakRef(tensor.untyped_storage())
+                self._live[reference.cdata] = reference, tensor.untyped_storage().nbytes()
+        self._live = {place: one for place, one in self._live.items() if not one[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self._live.values()))
+        return found

@@ -24,15 +24,19 @@ from rlcore_megatron.mcore.role import Role
 from rlcore_plan.activations import Batch, saved
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
+from rlcore_plan.publication import publication
 from rlcore_plan.published import read_facts
-from rlcore_testing.activations import equal_samples, saved_bytes
+from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes
 from rlcore_testing.mtp import publish_mtp
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
+from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
 
 SAMPLES, PROMPT, RESPONSE = 4, 16, 48
 TOKENS, ROWS = SAMPLES * (PROMPT + RESPONSE - 1), SAMPLES * RESPONSE
 WITHIN = 0.05
+BUCKET = 400_000
+"""Bytes, of about 20 tensors."""
 
 TENSOR, PIPELINE = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}
 SEQUENCE = {**TENSOR, "sequence_parallel": True}
@@ -77,10 +81,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {"head_dim": 16}),
     "qwen3 tied": ("qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
     "qwen3 of 4": ("qwen3", {"head_dim": 16, "num_hidden_layers": 4}),
+    "qwen3 of 20": ("qwen3", {"head_dim": 16, "num_hidden_layers": 20}),
     "qwen2": ("qwen2", {}),
     "llama": ("llama", {"head_dim": 32}),
     "glm4": ("glm4", {"head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
     "qwen3_moe": ("qwen3_moe", {"head_dim": 16, "num_experts": 8, **ROUTED}),
+    "qwen3_moe of 8": ("qwen3_moe", {"head_dim": 16, "num_experts": 8, **ROUTED, "num_hidden_layers": 8}),
     "glm4_moe": ("glm4_moe", {"head_dim": 16, **SHARED}),
     "glm4_moe_lite": ("glm4_moe_lite", {"q_lora_rank": None, **SHARED, **LATENT}),
     "deepseek_v3": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT}),
@@ -269,6 +275,44 @@ def test_what_a_sleep_frees(
     most = max(run_ranks(_freed, 2, str(path), part, megatron, dtype))
     states = planned.gradients + planned.optimizer
     assert most == (pytest.approx(states, rel=WITHIN), pytest.approx(states + planned.weights, rel=WITHIN))
+
+
+def _published(
+    rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str
+) -> int:
+    """Bytes that a publication makes at one time on this rank, which sends."""
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
+    role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), None)
+    publisher = BroadcastPublisher(
+        root=Path(path), dtype="bf16", backend="gloo", limit_s=60.0, bucket_bytes=BUCKET, checks=False
+    )
+    own = [tensor for chunk in role.built.chunks for tensor in (*chunk.parameters(), *chunk.buffers())]
+    made = MadeBytes(own)
+    with made:
+        for _ in publisher.pieces(role.hf_tensors(), sends=True, tells=True):
+            pass
+    parallel.stop()
+    return made.peak
+
+
+@pytest.mark.parametrize(
+    ("layout", "megatron", "dtype", "name"),
+    [
+        (*LAYOUTS[0], "fp32", "qwen3 of 20"),
+        (*LAYOUTS[3], "bf16", "qwen3 of 20"),
+        (*LAYOUTS[5], "bf16", "qwen3 of 20"),
+        (*EXPERT, "bf16", "qwen3_moe of 8"),
+        (*CUT, "fp32", "qwen3_moe of 8"),
+    ],
+)
+def test_what_a_publication_takes(
+    models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtype: str, name: str
+) -> None:
+    path, part = models[name]
+    planned = publication(read_facts(str(path), load().registry), layout, dtype, "bf16", BUCKET)
+    most = max(run_ranks(_published, layout.world, str(path), part, megatron, dtype))
+    assert planned == pytest.approx(most, rel=WITHIN)
 
 
 def _square(values: torch.Tensor, batch: TrainBatch) -> LossResult:

@@ -61,6 +61,7 @@ class BroadcastPublisher(StreamPublisher):
         return getattr(self.sender, call)(*arguments)
 
     def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> None:
+        self.sender.hold(None)  # every engine has the bucket before, whose memory is free for this one
         self.sender.hold(flatten_tensors(tensor for _, tensor in tensors))
 
     def _drop(self) -> None:

@@ -39,9 +39,12 @@ def bucketed(
     """Named tensors as they come, in runs of at most `limit` bytes, by the `size` of each.
 
     Two tensors of which SGLang makes one matrix stay together. If the pair exceeds `limit`, it is alone.
+    A run that its taker clears is not kept here either, while the tensors of the next one come.
     """
     for run in grouped(_pairs(tensors), lambda some: sum(size(*one) for one in some), limit):
-        yield [one for some in run for one in some]
+        named = [one for some in run for one in some]
+        run.clear()
+        yield named
 
 
 def _pairs(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[list[tuple[str, Tensor]]]:

@@ -54,7 +54,9 @@ class StreamPublisher(FilePublisher):
                 content = self._keep(ready) if sends else None
                 checksums = {name: checksum(one) for name, one in ready} if self.checks and tells else {}
                 bucket = bucket_of(ready)
-                del ready
+                # the next run is gathered beside the bucket, and not beside what that was made of
+                ready.clear()
+                run.clear()
                 run = next(runs, None)
                 yield Piece(bucket=bucket, content=content, checksums=checksums, is_last=run is None)
         finally:

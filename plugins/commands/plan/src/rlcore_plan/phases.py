@@ -14,8 +14,8 @@ from rlcore_plan.engines import (
     weights as engine_weights,
 )
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import BYTES, Apart, Memory, Optimizer, Roles, Workload, largest, of_frozen
-from rlcore_plan.weights import whole
+from rlcore_plan.memory import Apart, Memory, Optimizer, Roles, Workload, largest, of_frozen
+from rlcore_plan.publication import publication
 
 MARGIN = 0.1
 """Share of a GPU that is left to CUDA, NCCL and fragmentation."""
@@ -95,7 +95,7 @@ class Needs:
 def needs(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Needs:
     """What `run` needs under `layout`."""
     memory = largest(facts, layout, run.work, run.optimizer, run.roles)
-    phases = tuple(_phases(facts, memory, run, machines))
+    phases = tuple(_phases(facts, layout, memory, run, machines))
     asleep = run.is_colocated and bool(run.engines)
     host = memory.host + (_slept(memory, run.sleep) if asleep else 0)
     policy = host * min(machines.per_node, layout.world)
@@ -117,12 +117,14 @@ def _critic_memory(critic: Apart) -> Memory:
     return largest(critic.facts, critic.layout, critic.work, critic.optimizer, values=True)
 
 
-def _phases(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Iterator[Phase]:
+def _phases(
+    facts: ModelFacts, layout: Layout, memory: Memory, run: Run, machines: Machines
+) -> Iterator[Phase]:
     yield _training("train", memory, machines)
     for apart in run.apart:
         yield _working(apart, machines)
     if run.engines:
-        yield _publication(facts, memory, run, machines)
+        yield _publication(facts, layout, memory, run, machines)
     for engines in run.engines:
         held = _awake(memory, run.sleep) if run.is_colocated else {}
         yield replace(_generation(facts, held, engines, run, machines), is_apart=not run.is_colocated)
@@ -143,10 +145,11 @@ def _working(apart: Apart, machines: Machines) -> Phase:
     return Phase(name=name, items=of_frozen(apart), limit=machines.usable, is_apart=True)
 
 
-def _publication(facts: ModelFacts, memory: Memory, run: Run, machines: Machines) -> Phase:
+def _publication(facts: ModelFacts, layout: Layout, memory: Memory, run: Run, machines: Machines) -> Phase:
     dtype = run.work.dtype
     held = _awake(memory, "none" if run.sleep == "none" or not run.is_colocated else "optimizer")
-    items = {**held, "publication": run.bucket + _largest_tensor(facts) * BYTES[dtype]}
+    made = publication(facts, layout, dtype, run.published_dtype, run.bucket)
+    items = {**held, "publication": made}
     if run.is_colocated:  # a GPU has an engine of one group
         items[SERVED] = max(engine_weights(facts, engines, dtype) for engines in run.engines)
     return Phase(name="publish", items=items, limit=machines.usable)
@@ -201,9 +204,3 @@ def _awake(memory: Memory, sleep: str) -> dict[str, int]:
         "optimizer": memory.optimizer,
         "other models": memory.roles + memory.role_states,
     }
-
-
-def _largest_tensor(facts: ModelFacts) -> int:
-    """Numbers of the largest tensor that is gathered whole: of a layer's experts, one."""
-    count = facts.experts.count if facts.experts else 1
-    return max(weight.numel // (count if weight.is_expert else 1) for weight in whole(facts))

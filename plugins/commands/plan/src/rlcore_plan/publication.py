@@ -1,0 +1,82 @@
+"""Bytes that a publication takes on the device of a rank that sends: a bucket, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from rlcore import ModelFacts
+from rlcore_plan.layout import Layout
+from rlcore_plan.memory import BYTES
+from rlcore_plan.weights import stage
+
+PARTS = {"qkv": 3, "fc1": 2, "shared_fc1": 2, "experts_fc1": 2}
+"""Of what is one matrix in the trainer, and several tensors in published files. The rows of the first are
+copied apart, those of the others are views."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What of a layout decides which tensors a rank has whole; `tensor` and `expert_tensor` are 1 or 2."""
+
+    tensor: int
+    is_piped: bool
+    expert: int
+    expert_tensor: int
+    mtp: bool
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A tensor: its bytes in the bucket, those `made` for it until then, and more while it is gathered."""
+
+    size: int
+    made: float
+    passing: float
+
+
+def publication(facts: ModelFacts, layout: Layout, dtype: str, sent_as: str, bucket: int) -> int:
+    """The most at one time, beside weights of `dtype`, with buckets of `bucket` bytes of `sent_as`."""
+    sharing = Sharing(
+        tensor=min(layout.tensor, 2),
+        is_piped=layout.pipeline > 1,
+        expert=layout.expert,
+        expert_tensor=min(layout.expert_tensor, 2),
+        mtp=layout.mtp,
+    )
+    return _peak(facts, sharing, dtype, sent_as, bucket)
+
+
+@cache
+def _peak(facts: ModelFacts, sharing: Sharing, dtype: str, sent_as: str, bucket: int) -> int:
+    copies = 1 if dtype == sent_as else 2  # of a bucket: a cast comes before it
+    most = made = 0.0
+    before = size = 0
+    for one in _tensors(facts, sharing, BYTES[dtype], BYTES[sent_as]):
+        most = max(most, before + made + one.made + one.passing)
+        if size and size + one.size > bucket:  # the bucket is put together, and the next tensor is there
+            most = max(most, made + one.made + copies * size)
+            before, size, made = size, 0, 0.0
+        size += one.size
+        made += one.made
+    return int(max(most, made + copies * size))
+
+
+def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int) -> Iterator[Sent]:
+    """In the order of a publication. `held`, `sent`: bytes of a number in the trainer, and on the way."""
+    whole = stage(facts, Layout(world=1, mtp=sharing.mtp), 0)
+    halves = stage(facts, Layout(world=2, tensor=2, mtp=sharing.mtp), 0)
+    for weight, half in zip(whole, halves, strict=True):
+        is_cut = sharing.tensor > 1 and half.numel < weight.numel
+        count, share = 1, float(is_cut or sharing.is_piped or weight.name == "qkv")
+        if weight.is_expert:
+            assert facts.experts is not None
+            is_cut, count = sharing.expert_tensor > 1, facts.experts.count
+            share = 1.0 if is_cut or sharing.is_piped else 1 - 1 / sharing.expert
+        matrix, parts = weight.numel // count, PARTS.get(weight.name, 1)
+        made = matrix // parts * held * share
+        # beside the whole matrix there are its pieces from the ranks, or the rows that were copied apart
+        gathered = matrix * held * (2 if is_cut else 1) if share else 0
+        one = Sent(size=matrix // parts * sent, made=made, passing=gathered - made)
+        yield from (one for _ in range(count * parts))
