@@ -230,6 +230,16 @@ def test_rollout_workers_may_be_anywhere(prepared: Prepared) -> None:
     assert [slot.gpus for slot in (*found.rollouts, *found.workers, *found.frozen)] == [0, 0, 1, 1, 1]
 
 
+def test_roles_with_workers_of_their_own_have_gpus_without_engines(prepared: Prepared) -> None:
+    flags = {"kl_coef": 0.1, "ranks": 2, "engines": 2, "reference_ranks": 2, "critic_ranks": 1}
+    on = [(HERE, device) for device in range(5)]
+    run = on_gpus(prepared, {**flags, "engine.publish": "broadcast"}, "ppo")
+    found = place(cast("Cluster", Hosts(on)), run)
+    devices = {role: [slot.devices for slot in slots] for role, slots in found.roles.items()}
+    assert devices == {"critic": [("2",)], "reference": [("3",), ("4",)]}
+    assert [slot.devices for (slot,) in found.engines] == [slot.devices for slot in found.workers]
+
+
 def test_an_engine_of_64_gpus_on_nodes_of_8(prepared: Prepared) -> None:
     on = [(HERE if host == 0 else f"10.0.1.{host}", device) for host in range(8) for device in range(8)]
     flags = {"engines": 1, "sglang.tp_size": "64", "sglang.nnodes": "8", "engine.publish": "tensor"}
