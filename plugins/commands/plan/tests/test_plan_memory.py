@@ -19,13 +19,15 @@ from rlcore.compose.models import find
 from rlcore.plugins.loader import load
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.critic import Critic
-from rlcore_megatron.mcore.fields import split
+from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.role import Role
+from rlcore_megatron.mcore.sleeping import gradient_buffers, optimizer_state
 from rlcore_plan.activations import Batch, saved
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
 from rlcore_plan.publication import publication
 from rlcore_plan.published import read_facts
+from rlcore_plan.run_file import Fields, optimizer_of
 from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes
 from rlcore_testing.mtp import publish_mtp
 from rlcore_testing.ranks import run_ranks
@@ -233,6 +235,40 @@ def test_states_in_host_memory_and_narrow_ones(
     found = run_ranks(_hosted, 2, str(path), part, megatron, dtype)
     planned = states(facts, Layout(world=2), dtype, 0, optimizer)
     assert (planned.optimizer, planned.hosted) == max(found)
+
+
+def _whole(
+    rank: int, world: int, port: int, path: str, part: Part, tables: list[dict[str, Any]], dtype: str
+) -> list[tuple[int, int, int]]:
+    """Under each of `tables` the bytes of weights, gradients and states."""
+    parallel.start(rank, world, "127.0.0.1", port)
+    found = []
+    for table in tables:
+        spec = ModelSpec(path=path, bridge=part, fields=check_fields(table), dtype=dtype)
+        role = Role(spec, OptimizerSettings(lr=1e-3))
+        weights = sum(one.nbytes for model in role.models for one in model.parameters())
+        gradients = sum(one.nbytes for one in gradient_buffers(role.models, role.optimizer))
+        held = sum(one.nbytes for one in optimizer_state(role.built.chunks, role.optimizer))
+        found.append((weights, gradients, held))
+    parallel.stop()
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("bf16", "glm4_moe"), ("fp32", "qwen3")])
+def test_states_that_no_rank_shares(models: dict[str, tuple[Path, Part]], dtype: str, name: str) -> None:
+    path, part = models[name]
+    facts = read_facts(str(path), load().registry)
+    kinds: list[dict[str, Any]] = [
+        {"use_distributed_optimizer": "false"},
+        {"optimizer": "sgd"},
+        {"optimizer": "sgd", "sgd_momentum": "0"},
+        {"optimizer": "muon"},
+    ]
+    [found] = run_ranks(_whole, 1, str(path), part, kinds, dtype)
+    for measured, table in zip(found, kinds, strict=True):
+        optimizer = optimizer_of(Fields(path, "megatron", table))
+        planned = states(facts, Layout(world=2), dtype, 0, optimizer)
+        assert measured == (planned.weights, planned.gradients, planned.optimizer), table
 
 
 def _freed(

@@ -30,10 +30,9 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
     yield f"weights {memory.weights / GB:.2f} GB: {held / 1e9:.3f} B parameters × {size} bytes, padded"
     yield f"gradients {memory.gradients / GB:.2f} GB: as many × {GRADIENT} bytes"
     where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
-    yield (
-        f"optimizer {memory.optimizer / GB:.2f} GB: × {state} bytes{where}, over {layout.shards} ranks "
-        f"({layout.expert_shards} of experts)"
-    )
+    over = f"over {layout.shards} ranks ({layout.expert_shards} of experts)"
+    shared = f"× {state} bytes{where}, {over}" if run.optimizer.is_sharded else "whole on each rank"
+    yield f"optimizer {memory.optimizer / GB:.2f} GB: {shared}"
     batch = run.work.batch(layout)
     layers = len(layout.layers(facts, memory.stage))
     kept = "the inputs of" if layout.recompute else "all of"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
 from rlcore_plan.activations import Batch, saved, scoring, workspace
 from rlcore_plan.buffers import lay_out
 from rlcore_plan.layout import Layout, last_stage
-from rlcore_plan.weights import stage as weights_of_stage
+from rlcore_plan.weights import Weight, stage as weights_of_stage
 
 BYTES = {"fp32": 4, "bf16": 2}
 GRADIENT = MASTER = 4
@@ -32,18 +33,30 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW. `moments`: bytes of the two of a parameter; `on_host`: the share of the states in host memory.
+    """`moments`: bytes of those of a parameter, AdamW's two; `of_matrices`: of one that Muon trains.
 
-    `owns_masters`: it has fp32 copies of fp32 weights too, as it does on the host or with narrow moments.
+    `on_host`: the share of the states in host memory. `owns_masters`: it has fp32 copies of fp32 weights too,
+    as it does on the host or with narrow moments. `is_sharded`: data-parallel ranks share the states.
     """
 
     moments: int = 8
+    of_matrices: int | None = None
     on_host: float = 0.0
     owns_masters: bool = False
+    is_sharded: bool = True
 
     def state(self, dtype: str) -> int:
         """Bytes of the states of one parameter."""
-        return self.moments + (MASTER if self.owns_masters or self.on_host or dtype != "fp32" else 0)
+        return self.moments + self._master(dtype)
+
+    def whole_states(self, weights: Sequence[Weight], dtype: str) -> int:
+        """Bytes of the states of `weights`, which a rank has for itself."""
+        matrices = self.moments if self.of_matrices is None else self.of_matrices
+        own = {True: matrices + self._master(dtype), False: self.state(dtype)}
+        return sum(weight.numel * own[weight.is_matrix] for weight in weights)
+
+    def _master(self, dtype: str) -> int:
+        return MASTER if self.owns_masters or self.on_host or dtype != "fp32" else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +159,9 @@ def states(
     """Of a rank of `stage`, the one that has most of its optimizer's states. `values`: of a critic."""
     optimizer = optimizer or Optimizer()
     weights = weights_of_stage(facts, layout, stage, values=values)
+    if not optimizer.is_sharded:  # megatron's buffers are padded for it alone
+        numel, whole = sum(weight.numel for weight in weights), optimizer.whole_states(weights, dtype)
+        return States(weights=numel * BYTES[dtype], gradients=numel * GRADIENT, optimizer=whole)
     dense = lay_out([weight for weight in weights if not weight.is_expert], layout.shards)
     expert = lay_out([weight for weight in weights if weight.is_expert], layout.expert_shards)
     numel, owned = dense.numel + expert.numel, dense.states + expert.states

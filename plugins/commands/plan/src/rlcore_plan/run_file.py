@@ -28,6 +28,8 @@ from rlcore_plan.published import read_facts
 
 MEGABYTE = 10**6
 BUCKET_MB = 256
+SGD_MOMENTUM = 0.9
+"""megatron-core's."""
 """Of the engines' own settings, where the file says nothing."""
 NARROW = 2
 """Bytes of a moment in bf16 or fp16."""
@@ -207,7 +209,7 @@ def apart_of(file: File, facts: ModelFacts) -> Iterator[Apart]:
             fields, model = file.role(role), file.value(f"{role}_model")
             own = read_facts(model, file.registry) if model else facts
             layout = replace(_layout(file, fields, own, ranks), mtp=False)  # the policy's alone
-            optimizer = _optimizer(fields) if role == CRITIC else None
+            optimizer = optimizer_of(fields) if role == CRITIC else None
             work = workload(file, layout)
             yield Apart(role=role, facts=own, layout=layout, work=work, optimizer=optimizer)
 
@@ -218,9 +220,9 @@ def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
     has_reference = file.value("kl_coef") and not file.value("reference_ranks")
     return Run(
         work=workload(file, layout),
-        optimizer=_optimizer(file.role("")),
+        optimizer=optimizer_of(file.role("")),
         roles=Roles(
-            critic=_optimizer(file.role(CRITIC)) if beside else None,
+            critic=optimizer_of(file.role(CRITIC)) if beside else None,
             critic_model=_beside(file, CRITIC) if beside else None,
             reference=file.value("reference_placement") if has_reference else "none",
             reference_model=_beside(file, REFERENCE) if has_reference else None,
@@ -252,11 +254,17 @@ def workload(file: File, layout: Layout) -> Workload:
     return Workload(dtype="fp32" if dtype == "fp32" else "bf16", tokens=tokens, micro_batches=max(1, batches))
 
 
-def _optimizer(fields: Fields) -> Optimizer:
+def optimizer_of(fields: Fields) -> Optimizer:
+    """The trainer's, as `fields` set it. ConfigError."""
     on_host = fields.is_on("optimizer_cpu_offload")
     narrow = [fields.text(name, "fp32") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
+    kind = fields.text("optimizer", "adam")
+    if kind == "sgd":
+        return Optimizer(moments=4 if fields.number("sgd_momentum", SGD_MOMENTUM) else 0, is_sharded=False)
     return Optimizer(
         moments=sum(4 if dtype == "fp32" else NARROW for dtype in narrow),
+        of_matrices=4 if kind == "muon" else None,
+        is_sharded=kind == "adam" and fields.text("use_distributed_optimizer", "true").lower() == "true",
         on_host=fields.number("optimizer_offload_fraction") if on_host else 0.0,
         owns_masters=on_host or fields.is_on("use_precision_aware_optimizer"),
     )

@@ -116,7 +116,7 @@ def _ways(layout: Layout, run: Run, recompute: bool | None) -> Iterator[tuple[La
     yield replace(layout, recompute=bool(recompute)), run
     if recompute is None:
         yield replace(layout, recompute=True), run
-        if not run.optimizer.on_host:
+        if run.optimizer.is_sharded and not run.optimizer.on_host:
             yield replace(layout, recompute=True), replace(run, optimizer=replace(run.optimizer, on_host=1.0))
 
 

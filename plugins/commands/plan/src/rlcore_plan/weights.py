@@ -18,6 +18,11 @@ class Weight:
     is_expert: bool = False
     is_shared: bool = False
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether Muon trains it."""
+        return not self.name.endswith(("embedding", "output", "values", "norm", "bias"))
+
 
 def whole(facts: ModelFacts) -> list[Weight]:
     """The whole model on one rank."""
