@@ -117,7 +117,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor, steps: int, dtype: torch.dtype) -> Tensor:
-    """[…, rows, columns] → U V^T of each U S V^T, about: singular values of 0.7 to 1.2 after 5 `steps`."""
+    """[…, rows, columns] → about U V^T of each U S V^T.
+
+    5 `steps` bring singular values of 0.005 of the norm and more to between 0.97 and 1.12.
+    """
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
     x = (x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(_EPSILON)).to(dtype)
