@@ -97,8 +97,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in STAND_INS.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
-    write_package("reward", "brevity", "MIT", tmp_path / "made")
-    monkeypatch.syspath_prepend(str(tmp_path / "made/src"))
+    for name in ("brevity", "nines"):
+        write_package("reward", name, "MIT", tmp_path / name)
+        monkeypatch.syspath_prepend(str(tmp_path / name / "src"))
     transformers = import_module("transformers")  # as imports find it now: tests of bridges replace it
     monkeypatch.setattr(transformers, "AcmeConfig", transformers.LlamaConfig, raising=False)
     for folder in ("first", "whole"):

@@ -37,7 +37,7 @@ STANDS_FOR = {
     "NAME": "brevity",
 }
 """What a command of the text has in capitals."""
-INSTALLED = re.compile(r"\b(brevity|nines|acme)\b")
+INSTALLED = re.compile(r"\b(brevity|nines|ascending|acme)\b")
 """Names of the reader's own packages. In the text, a bundled reward stands for them."""
 
 

@@ -20,7 +20,7 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?rlcore (\w.*)")
 _REMARK = re.compile(r"\s+# .*$|^# .*$")
-_FILE = re.compile(r"# ([\w/]+\.py)\b(?:: (rlcore .*))?")
+_FILE = re.compile(r"# ([\w/-]+\.py)\b(?:: (rlcore .*))?")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Block:
         """The file that a block of Python begins with, as in `# reward.py`; "" where there is none."""
         match = _FILE.match(self.text)
         return match[1] if match and self.language == "python" else ""
+
+    @property
+    def is_of_package(self) -> bool:
+        """Whether the file lies in a package of the reader's own, which `rlcore new` makes first."""
+        return self.file.startswith("rlcore-")
 
 
 def fences(page: Path) -> list[Block]:

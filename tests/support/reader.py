@@ -18,6 +18,7 @@ import signal
 import site
 import subprocess
 import sys
+import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Callable, Sequence
@@ -127,7 +128,9 @@ class Reader:
             run_dir = finished.with_name("second") if name.endswith("second") else finished
             link(self._folder / name, run_dir)
         link(self._folder / "path/to/hf-directory", self._model)
-        files = {block.file: block.text for block in blocks("python") if block.file}
+        files = {
+            block.file: block.text for block in blocks("python") if block.file and not block.is_of_package
+        }
         files |= {
             "run.toml": f'algo = "grpo"\nmodel = "{self._model}"\ntask = "copy"\n',
             "evals.toml": '[eval.math]\ntask = "reverse"\n',
@@ -171,6 +174,14 @@ class Reader:
             rlcore([*args, "--help"])
         else:
             commands.get(args[0], rlcore)(args)
+        if args[0] == "new":
+            self._change_package(Path(f"rlcore-{args[-1]}"))
+
+    def _change_package(self, package: Path) -> None:
+        """As the pages say."""
+        for block in blocks("python"):
+            if block.is_of_package and Path(block.file).is_relative_to(package):
+                Path(block.file).write_text(block.text)
 
     def _expanded(self, arg: str) -> str:
         for name, value in self._variables.items():
@@ -344,8 +355,9 @@ def help_of(script: str) -> str:
 
 def build() -> None:
     """`python -m build` is a front end: the backend of the project makes the wheel and the sdist."""
-    for backend in (build_wheel, build_sdist):
-        assert Path("dist", backend("dist")).is_file()
+    assert Path("dist", build_wheel("dist")).is_file()
+    with tarfile.open(Path("dist", build_sdist("dist"))) as sdist:
+        assert not [name for name in sdist.getnames() if "/runs/" in name], "a run is nobody else's"
 
 
 def make(arguments: Sequence[str]) -> str:
