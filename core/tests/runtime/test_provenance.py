@@ -53,6 +53,7 @@ def test_the_plugins_are_those_that_are_used(tmp_path: Path) -> None:
     assert made_with.plugins["grpo"]["distribution"] == "rlcore-grpo"
     assert made_with.plugins["grpo"]["url"].startswith("file:")
     assert {"rlcore", "rlcore_grpo", "rlcore_megatron"} <= set(made_with.code)
+    assert "rlcore_toolkit" in made_with.code, "which plugins share"
 
 
 def test_each_start_has_its_line_and_that_of_the_checkpoint_counts(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ class Loop:
     def _speed(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """What each rank computed a second in the optimizer steps, and the share of what its device could.
 
-        A critic, which is a model of the same size, counts as much as the policy.
+        A critic, which is a model of the same size, counts as much as the policy, and so do its own ranks.
         """
         prepared, seconds = self.prepared, metrics.get("time/update_s")
         if prepared.facts is None or not seconds:
@@ -231,7 +231,7 @@ class Loop:
         # In a warm-up of the critic the policy takes no step: `train/updates` is 0.
         models = (metrics["train/updates"] > 0) + (prepared.resolved.value_loss is not None)
         flops = models * training_flops(prepared.facts, self._lengths)
-        tflops = flops / seconds / self._run.ranks / 1e12
+        tflops = flops / seconds / (self._run.ranks + self._run.critic.critic_ranks) / 1e12
         peak = peak_tflops(self.trainer.device) if prepared.model.dtype == "bf16" else None
         return {"perf/train_tflops": tflops, **({} if peak is None else {"perf/mfu": tflops / peak})}
 

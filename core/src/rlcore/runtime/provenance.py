@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter
 
 from rlcore.api.errors import CheckpointError
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from rlcore.plugins.registry import PluginInfo
 
 FILE = "provenance.jsonl"
+OWN = "rlcore"
+"""The distribution that this package comes in."""
 
 LIBRARIES = ("tokenizers", "torch", "transformers")
 """Distributions beside those of plugins, trainer and cluster whose version may change a run's numbers."""
@@ -40,7 +44,8 @@ class Provenance:
 
     `libraries`: version. `plugins`: those that are used, each with its distribution, its version (of a plugin
     file `sha256:…`), its origin (the module, or the path of the file), and its url where pip knows one.
-    `code`: SHA-256 of a package's Python files, for the packages of those plugins. `data`: fingerprint of the
+    `code`: SHA-256 of a package's Python files, for the packages of those plugins, and of the libraries that
+    they share and that stand on rlcore as they do. `data`: fingerprint of the
     files with the prompts to train on.
     """
 
@@ -55,6 +60,7 @@ class Provenance:
         installed = [info for info in resolved.plugins if not is_file(info.version)]
         modules = {info.origin for info in installed}
         modules |= {part.factory.partition(":")[0] for part in resolved.parts()}
+        modules |= {name.replace("-", "_") for name in _shared({info.dist for info in installed})}
         source = resolved.source.build()
         files = source.files() if isinstance(source, FileBackedSource) else ()
         own = (*resolved.trainer.config.libraries, *resolved.cluster.config.libraries)
@@ -151,6 +157,31 @@ def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield name, version(name)
         except PackageNotFoundError:  # vendored, or from a source tree
             continue
+
+
+def _shared(distributions: Iterable[str]) -> set[str]:
+    """What these require that requires rlcore itself, and what that requires in turn: names as pip's."""
+    found: set[str] = set()
+    left = set(distributions)
+    while left:
+        required = _required(left.pop()) - found
+        new = {name for name in required if OWN in _required(name)}
+        found |= new
+        left |= new
+    return found
+
+
+def _required(name: str) -> set[str]:
+    try:
+        wanted = [Requirement(text) for text in distribution(name).requires or ()]
+    except (PackageNotFoundError, ValueError):  # of a source tree, or a file
+        return set()
+    without_extras = {"extra": ""}
+    return {
+        canonicalize_name(one.name)
+        for one in wanted
+        if one.marker is None or one.marker.evaluate(without_extras)
+    }
 
 
 def _described(info: PluginInfo) -> dict[str, str]:
