@@ -26,6 +26,8 @@ from rlcore_qwen.tiny import tiny
 
 SHELL = pages.blocks("")
 SPOKEN = list(pages.spoken())
+OWN = [(page, line) for page, line in SPOKEN if re.match(r"train .*\.py\b", line)]
+"""The lines that run what a page has the reader write."""
 MAKE = re.compile(r"^make ([a-z-]+)")
 TARGETS = {target for page in pages.PAGES for one in pages.inline(page) for target in MAKE.findall(one)}
 STANDS_FOR = {
@@ -171,6 +173,13 @@ def test_a_command_of_the_text_runs(
     for placeholder, name in STANDS_FOR.items():
         line = line.replace(placeholder, name)
     reader.rlcore(INSTALLED.sub("exact_match", line) if line.startswith("plugins ") else line)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("page", "line"), OWN)
+def test_what_a_page_writes_trains(page: str, line: str, trainee: Reader) -> None:
+    trainee.rlcore(line)
+    assert trainee.trained == 1
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
