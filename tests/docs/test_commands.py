@@ -123,12 +123,14 @@ ALONE = {
     "docs/filters.md": ("--filter.overlong.mode penalty", "--filter staleness", "--filter prefer"),
     "docs/generators.md": ("--generator best_of_n", "--generator replay", "--generator own"),
     "docs/migrating_from_trl.md": ("--lr-schedule linear",),
+    "docs/model_hooks.md": ("router",),
     "docs/models.md": ("seq_aux_loss",),
     "docs/rewards.md": ("--reward format", "--reward length_rank", "--rank-reward f1"),
     "docs/tutorials/agent.md": ("",),
     "plugins/algorithms/filters/README.md": ("--filter reward_range",),
     "plugins/algorithms/grpo/README.md": ("--loss.dual-clip 3",),
     "plugins/algorithms/reinforce/README.md": ("--no-advantage.baseline",),
+    "plugins/model_hooks/freeze/README.md": ("experts",),
 }
 """Page → what its lines have that train for something that no other test trains for."""
 
