@@ -33,6 +33,7 @@ LAYOUT = {
     "critic_ranks",
     "reference_ranks",
     "teacher_ranks",
+    "reference_placement",
     "threads",
     "placement",
     "tokens_per_rank",

@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 
 from rlcore.api.batch import TrainBatch
+from rlcore.learning import gather
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import random_batch
@@ -22,6 +23,7 @@ def _whole() -> TrainBatch:
 def _run(rank: int, world: int, port: int) -> bool:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     whole, group = _whole(), dist.group.WORLD
+    gather.MESSAGE_BYTES = 200  # a few columns in each message
     found = gather_batch(whole.select(SHARES[rank]), group)
     _check_same(found, whole)
     rows = rows_of(torch.tensor(SHARES[rank], dtype=torch.int64), found.per_sample["position"])

@@ -45,8 +45,8 @@ class Provenance:
     `libraries`: version. `plugins`: those that are used, each with its distribution, its version (of a plugin
     file `sha256:…`), its origin (the module, or the path of the file), and its url where pip knows one.
     `code`: SHA-256 of a package's Python files, for the packages of those plugins, and of the libraries that
-    they share and that stand on rlcore as they do. `data`: fingerprint of the
-    files with the prompts to train on.
+    they share and that stand on rlcore as they do. `data`: fingerprint of the files with the prompts to train
+    on.
     """
 
     libraries: Mapping[str, str]

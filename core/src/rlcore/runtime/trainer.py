@@ -116,13 +116,17 @@ class TrainerGroup:
     async def start(self, setups: Sequence[WorkerSetup], roles: Mapping[str, Sequence[WorkerSetup]]) -> None:
         """Build the models on every rank. `roles`: of those that have workers of their own."""
         self._folder = Path(setups[0].learner.folder)
+        await asyncio.to_thread(shutil.rmtree, self._folder / REFRESH, ignore_errors=True)  # of a run cut off
         place = await self._meeting(TRAINING, self._actors, self._hosts[POLICY])
+        places = {
+            role: await self._meeting(_kind(role), actors, self._hosts[role])
+            for role, actors in self._roles.items()
+        }
         task = _Task("its start", START_SECONDS)
         calls: list[tuple[Any, ...]] = [(setup, *place) for setup in setups]
         starting = [self._answers(task, TRAINING, self._actors, "start", calls, None)]
         for role, actors in self._roles.items():
-            place = await self._meeting(_kind(role), actors, self._hosts[role])
-            calls = [(role, setup, *place) for setup in roles[role]]
+            calls = [(role, setup, *places[role]) for setup in roles[role]]
             starting.append(self._answers(task, _kind(role), actors, "start", calls, None))
         self._data_ranks, *numbers = await asyncio.gather(*starting)
         for role, own in zip(self._roles, numbers, strict=True):
@@ -287,12 +291,13 @@ class TrainerGroup:
             await self._all(self._step("copying the policy"), "refresh_reference", lambda rank: ())
             return
         folder = self._folder / REFRESH
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)  # of a run that was cut off
         await self.stage([POLICY])
-        await self.write(folder)
-        task = self._save("reading the policy")
-        await self._of_role(REFERENCE, task, "load", REFERENCE, str(folder / POLICY))
-        await asyncio.to_thread(shutil.rmtree, folder)
+        try:
+            await self.write(folder)
+            task = self._save("reading the policy")
+            await self._of_role(REFERENCE, task, "load", REFERENCE, str(folder / POLICY))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles` to host memory; training may go on afterwards."""

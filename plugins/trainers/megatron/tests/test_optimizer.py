@@ -202,14 +202,24 @@ def test_muon_follows_its_rule() -> None:
         np.testing.assert_allclose(param.detach().numpy(), masters[name], atol=2e-5, err_msg=name)
 
 
-def _by_muon(rank: int, world: int, port: int, path: str, layout: dict[str, Any]) -> dict[str, Any]:
-    """Three steps of a model with experts: its weights before and after."""
+def _by_muon(
+    rank: int, world: int, port: int, path: str, folder: str, layout: dict[str, Any], saves: bool
+) -> dict[str, Any]:
+    """Three steps of a model with experts: its weights before and after.
+
+    The second step goes on from a checkpoint in `folder`, which the rank that `saves` writes.
+    """
     fields = check_fields({**MUON, "optimizer": "muon", **layout})
     parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(fields).layout)
     part = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
     role = Role(ModelSpec(path=path, bridge=part, fields=fields), SETTINGS)
     before = _weights(role)
-    _train(role, range(3))
+    _train(role, range(1))
+    if saves:
+        role.save(Path(folder))
+    else:
+        role.load(Path(folder))
+    _train(role, range(1, 3))
     found = {"before": before, "after": _weights(role)}
     parallel.stop()
     return found
@@ -217,10 +227,11 @@ def _by_muon(rank: int, world: int, port: int, path: str, layout: dict[str, Any]
 
 def test_muon_moves_each_matrix_in_the_same_way_under_every_layout(tmp_path: Path) -> None:
     path = str(make_experts(tmp_path / "model"))
-    [alone] = run_ranks(_by_muon, 1, path, {})
+    folder = str(tmp_path / "saved")
+    [alone] = run_ranks(_by_muon, 1, path, folder, {}, True)
     tensor = {"tensor_model_parallel_size": 2, "sequence_parallel": True, "expert_tensor_parallel_size": 2}
     for layout in (tensor, {"pipeline_model_parallel_size": 2}, {"expert_model_parallel_size": 2}):
-        for found in run_ranks(_by_muon, 2, path, layout):
+        for found in run_ranks(_by_muon, 2, path, folder, layout, False):
             for name, array in alone["after"].items():
                 np.testing.assert_allclose(found["after"][name], array, atol=2e-5, err_msg=f"{layout} {name}")
     norms = {name: np.linalg.norm(alone["after"][name] - array) for name, array in alone["before"].items()}

@@ -62,7 +62,7 @@ def load_role(folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any) -
     _fill(folder, chunks, loaded)
     if optimizer is not None:
         with torch.no_grad():
-            optimizer.load_state_dict(loaded["optimizer"])
+            optimizer.load_state_dict(_with_empty_parts(loaded["optimizer"]))
     if optimizer is not None and loaded.get("layout") == _layout():
         set_random_states(read_tensors(_random_file(folder)))
     return int(loaded["steps"])
@@ -85,6 +85,17 @@ def _fill(folder: Path, chunks: Sequence[torch.nn.Module], loaded: Mapping[str, 
         wrong = [key for key in [*missing, *unexpected] if not key.endswith("_extra_state")]
         if wrong:
             raise CheckpointError(f"{folder} is no checkpoint of this model: {wrong[0]} does not match.")
+
+
+def _with_empty_parts(optimizer: Any) -> Any:
+    """`optimizer`, as loaded, with the states of parts that have no parameters on this rank.
+
+    One on a stage without experts has none of theirs, which only a checkpoint of the same kind says.
+    """
+    for part in optimizer.values() if 0 in optimizer else (optimizer,):
+        part.setdefault("fp32_from_fp16_params", [])
+        part.get("optimizer", part).setdefault("state", {})
+    return optimizer
 
 
 def _is_distributed(optimizer: Any) -> bool | None:
