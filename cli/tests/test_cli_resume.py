@@ -1,4 +1,4 @@
-"""What a schedule allows at resume."""
+"""What may change at resume: the number of steps by its schedule, and where a reference is."""
 
 from pathlib import Path
 
@@ -17,3 +17,13 @@ def test_more_steps_need_a_schedule_that_does_not_bend(
     assert run(["train", "--resume", str(tmp_path), "--steps", "200", "--dry-run"]) == code
     error = capsys.readouterr().err
     assert ("--steps: the learning rate of the steps already taken" in error) == (code == 2)
+
+
+def test_ranks_and_places_of_a_reference_may_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--algo", "grpo", "--model", "qwen3", "--kl-coef", "0.1", "--reference-placement", "swapped"]
+    assert run(["train", *chosen, "--dry-run"]) == 0
+    (tmp_path / "run.toml").write_text(capsys.readouterr().out)
+    apart = ["--reference-placement", "resident", "--reference-ranks", "2"]
+    assert run(["train", "--resume", str(tmp_path), *apart, "--dry-run"]) == 0
