@@ -17,7 +17,14 @@ SAMPLING = "plugins/producers/sampling/src"
 ALL = (CORE, LOCAL, MEGATRON, SAMPLING, "plugins/algorithms")
 
 MEASURED = {
-    "startup": (f"{CORE}/compose", f"{CORE}/config", f"{CORE}/plugins", f"{CORE}/runtime", "cli/src"),
+    "startup": (
+        f"{CORE}/compose",
+        f"{CORE}/config",
+        f"{CORE}/plugins",
+        f"{CORE}/runtime",
+        "cli/src",
+        "machine/src",
+    ),
     "demo": ALL,
     "rollout": (f"{CORE}/rollout", f"{CORE}/engines", LOCAL),
     "driver": (f"{CORE}/rollout", f"{CORE}/engines", "plugins/generators/single_turn/src"),
