@@ -110,6 +110,20 @@ def test_a_part_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -
     assert "nothing is called 'exactmatch'. Did you mean 'exact_match'?" in capsys.readouterr().err
 
 
+def test_a_part_of_a_file_is_shown_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "brief.py"
+    file.write_text(
+        "from rlcore import Component, hookimpl\n"
+        "def brevity(response):\n    return 1 / (1 + len(response))\n"
+        "@hookimpl\ndef rlcore_rewards():\n"
+        "    yield Component(name='brevity', factory=f'{__name__}:brevity', summary='')\n"
+    )
+    assert run(["--plugin", str(file), "plugins", "show", "brevity"]) == 0
+    out = capsys.readouterr().out
+    assert f":brevity ({file})" in out
+    assert "cannot be found" not in out
+
+
 def test_two_commands_of_one_name_are_refused(
     tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

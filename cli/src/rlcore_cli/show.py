@@ -1,6 +1,7 @@
 """`rlcore plugins show NAME`: a part, where it comes from, and its settings."""
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 
@@ -10,7 +11,7 @@ from pydantic.fields import FieldInfo
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Algorithm, Kind
 from rlcore.plugins.loader import asked_range
-from rlcore.plugins.registry import HOOKS, LIST_KINDS, Entry
+from rlcore.plugins.registry import HOOKS, LIST_KINDS, Entry, is_file
 from rlcore_cli.naming import Offer, named
 from rlcore_cli.program import Program
 
@@ -31,7 +32,8 @@ def _lines(offer: Offer) -> Iterator[str]:
     provider, entry = offer.provider, offer.entry
     summary = entry.record.summary if entry else offer.command.get_short_help_str() if offer.command else ""
     yield f"{offer.kind} {offer.name}: {summary}"
-    yield f"  from       {provider} ({provider.origin}: {_file(provider.origin)})"
+    lies = "" if is_file(provider.version) else f" ({provider.origin}: {_file(provider.origin)})"
+    yield f"  from       {provider}{lies}"
     yield f"  asks for   {_asked_for(provider.dist)}"
     yield f"  hook       {_hook(offer)}"
     if entry is None:
@@ -73,6 +75,8 @@ def _listed(value: object) -> str:
 def _file(factory: str) -> str:
     """Where the factory's module lies; it is not imported, but its package is."""
     module = factory.partition(":")[0]
+    if module in sys.modules:  # a file of `--plugin`, which no import finds
+        return getattr(sys.modules[module], "__file__", None) or "no file"
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

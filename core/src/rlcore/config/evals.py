@@ -18,7 +18,11 @@ class EvalConfig(Config):
     max_tokens: int | None = Field(
         None, ge=1, description="a longer response is truncated; none: --max-response-tokens"
     )
-    prompts: int | None = Field(None, ge=1, description="at most this many prompts; none: --eval-prompts")
+    prompts: int | None = Field(
+        None,
+        ge=1,
+        description="at most this many prompts; none: in a run as many as --eval-prompts, in rlcore eval all",
+    )
     score_by: Literal["auto", "exact_match", "reward"] = Field(
         "auto", description="what an answer is judged by; auto: the reward, if there is one"
     )

@@ -19,7 +19,7 @@ from typing import Any
 from rlcore.api.part import RewardPart
 from rlcore.api.scoring import Reward
 from rlcore.api.tokens import Tokenizer, token_spans
-from rlcore.api.types import Sample, Score
+from rlcore.api.types import Prompt, Sample, Score
 
 Getter = Callable[[Sample], Any]
 
@@ -75,11 +75,23 @@ def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward
     is called with what rewards are given. `tokenizer`: given where `asks_for_tokenizer`.
     """
     factory: Any = part.load()
-    is_function = inspect.isfunction(factory) and "config" not in inspect.signature(factory).parameters
-    if is_function or (not inspect.isclass(factory) and scores(factory)):
+    if _is_function(factory):
         return FunctionReward(factory, tokenizer)
     reward: Reward = part.build(**({TOKENIZER: tokenizer} if asks_for_tokenizer(part) else {}))
     return reward
+
+
+def missing(part: RewardPart, prompt: Prompt) -> str:
+    """What a function asks for that `prompt` does not have, in a sentence; empty: nothing."""
+    factory: Any = part.load()
+    if not _is_function(factory):
+        return ""
+    return FunctionReward(factory).missing(prompt)
+
+
+def _is_function(factory: Any) -> bool:
+    is_function = inspect.isfunction(factory) and "config" not in inspect.signature(factory).parameters
+    return is_function or (not inspect.isclass(factory) and scores(factory))
 
 
 def scores(function: Callable[..., Any]) -> bool:
@@ -106,6 +118,24 @@ class FunctionReward:
         self._takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         self._slime = next((names for names in SLIME if {*self._names} >= names), frozenset())
         self._takes_group = bool({*self._names} & {*GROUP_PARAMETERS})
+        self._known = {**GROUP_PARAMETERS, **SAMPLE_PARAMETERS} if self._takes_group else SAMPLE_PARAMETERS
+
+    def missing(self, prompt: Prompt) -> str:
+        """What it asks for that `prompt` does not have, in a sentence; empty: nothing."""
+        others = {*self._known, *self._slime, TOKENIZER, SPANS, *(TRL_LOGS if self._takes_group else ())}
+        for name in self._names:
+            if name in others or name in self._optional or name in prompt.metadata:
+                continue
+            if name not in LABELS:
+                return (
+                    f"it asks for {name!r}, which is no key of the prompt's metadata: write it into the "
+                    '"metadata" of each row, or give the parameter a default.'
+                )
+            if prompt.label is None:
+                return (
+                    f"it asks for {name!r}, and there is no label: --source.label-key says under which key."
+                )
+        return ""
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample."""
@@ -139,26 +169,22 @@ class FunctionReward:
     def _arguments(self, sample: Sample) -> dict[str, Any]:
         """The function's arguments for one sample."""
         metadata = sample.prompt.metadata
-        known = {**GROUP_PARAMETERS, **SAMPLE_PARAMETERS} if self._takes_group else SAMPLE_PARAMETERS
+        if sentence := self.missing(sample.prompt):
+            raise ValueError(sentence)
         given: dict[str, Any] = {}
         for name in self._names:
             if self._takes_group and name in TRL_LOGS:
                 continue
             if name in self._slime:
                 given[name] = SimpleNamespace() if name == "args" else self._slime_sample(sample)
-            elif name in known:
-                given[name] = known[name](sample)
+            elif name in self._known:
+                given[name] = self._known[name](sample)
             elif name == TOKENIZER:
                 given[name] = self._tokenizer
             elif name == SPANS and self._tokenizer is not None:
                 given[name] = token_spans(self._tokenizer, sample.response_ids)
             elif name in metadata or (name in LABELS and sample.prompt.label is not None):
                 given[name] = metadata.get(name, sample.prompt.label)
-            elif name not in self._optional:
-                offered = ", ".join([*known, TOKENIZER, SPANS, *LABELS])
-                raise ValueError(
-                    f"it asks for {name!r}, which is no key of the prompt's metadata, and none of {offered}"
-                )
         if self._takes_rest:
             given = {**{key: value for key, value in metadata.items() if key not in given}, **given}
         return given

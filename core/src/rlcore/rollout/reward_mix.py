@@ -10,7 +10,7 @@ from rlcore.api.errors import DataError, PluginError, ended
 from rlcore.api.part import RewardPart
 from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer
 from rlcore.api.types import Json, Prompt, Sample, Score
-from rlcore.plugins.function_reward import build_reward
+from rlcore.plugins.function_reward import build_reward, missing
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores, failure_of
 
 CHOICE = "reward"
@@ -155,7 +155,8 @@ def choice(prompt: Prompt, names: Sequence[str]) -> Sequence[str]:
 def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> None:
     """Raises `DataError` for the first prompt that the rewards cannot judge.
 
-    Its metadata names one that the run has not, or it lacks the label that one compares with.
+    Its metadata names one that the run has not, or it lacks the label that one compares with, or what a
+    function asks for.
     """
     names = [part.name for part in parts]
     comparing = {part.name for part in parts if part.config.needs_label}
@@ -166,6 +167,11 @@ def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> Non
                 f"The prompt {prompt.prompt_id!r} has no label, with which --reward {reader} compares; "
                 "expected one (--source.label-key says under which key)."
             )
+        for part in parts:
+            if part.name in asked and (sentence := missing(part, prompt)):
+                raise DataError(
+                    f"The reward {part.name!r} cannot judge the prompt {prompt.prompt_id!r}: {sentence}"
+                )
 
 
 def check_machine(part: RewardPart) -> None:

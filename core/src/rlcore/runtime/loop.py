@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+DROPPED = "rollout/groups_dropped/"
+"""The metrics with the reasons begin so."""
 _LAST_RESULTS_SECONDS = 60.0
 """What a run that is told to end waits for an evaluation beside training."""
 
@@ -69,6 +71,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
         self._is_checked = False
+        self._has_warned = False
         self._lengths: list[int] = []
         self._columns: Mapping[str, Tensor] = {}
         self._folder = self.prepared.run_dir.stat()
@@ -206,6 +209,9 @@ class Loop:
                 metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
         else:
             # All groups were dropped, so no weights change. The producer still hears that the step is over.
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("Step %d trains on nothing: %s.", step, _dropped(rollout.metrics))
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
             if self.producer.samples:
@@ -321,3 +327,12 @@ class Loop:
                     self._location = whole
                     await self.engines.publish(whole, keep_cache=keep_cache)
                 await self.handover.to_engines()
+
+
+def _dropped(metrics: Mapping[str, float]) -> str:
+    """Why a rollout has no groups."""
+    reasons = {name: count for name, count in metrics.items() if name.startswith(DROPPED)}
+    if not reasons:
+        return "no group was made"
+    counted = ", ".join(f"{count:g} by {name.removeprefix(DROPPED)}" for name, count in reasons.items())
+    return f"all groups were dropped, {counted}; rows of rollout/groups_dropped count them"

@@ -1,8 +1,12 @@
 """`rlcore view` and `rlcore report` as commands."""
 
 import json
+import os
 import queue
 import re
+import subprocess
+import sys
+import time
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -44,6 +48,19 @@ def test_a_report_is_one_file_with_all_that_it_needs(
     assert key in [row[0] for row in found["reference"]], "a curve's name leads to its row"
     assert not [path for path in found if "logs" in path]
     assert _held(page.one_file({"run/0/series": 1})) == {"run/0/series": 1}
+
+
+def test_sigterm_ends_the_page_and_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("rlcore")), "view", str(folder), "--no-browser"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as page_server:
+        assert page_server.stdout is not None
+        assert page_server.stdout.readline().startswith("http://")
+        while not list(tmp_path.glob("rlcore-view-*")):
+            time.sleep(0.01)
+        page_server.terminate()
+        assert page_server.wait(timeout=30) == 0
+    assert not list(tmp_path.glob("rlcore-view-*"))
 
 
 @pytest.mark.parametrize("command", ["view", "report"])

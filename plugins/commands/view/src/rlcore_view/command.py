@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import webbrowser
@@ -40,6 +41,7 @@ def view(runs: tuple[Path, ...], port: int, idle: float, no_browser: bool) -> No
     except OSError as error:
         raise ConfigError(f"--port {port}: {HOST} refuses it: {error.strerror}.") from error
     click.echo(f"{server.url}\nCtrl-C ends it, and so do {idle:g} minutes without a look.")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     with contextlib.suppress(KeyboardInterrupt), TemporaryDirectory(prefix="rlcore-view-") as folder:
         if not no_browser and has_screen():
             open_browser(server.url, Path(folder))
