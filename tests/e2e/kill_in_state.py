@@ -39,12 +39,13 @@ class KillInState(Callback):
 
 
 def _pid(victim: str) -> int:
-    found = [
-        one.pid
-        for one in psutil.Process().children(recursive=True)
-        if victim in f"{one.name()} {' '.join(one.cmdline())}"
-        and "process_guard" not in " ".join(one.cmdline())
-    ]
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        line = " ".join(one.cmdline())
+        # what is forked has the command line of its fork server
+        held = one.name() if "fork_server" in line else f"{one.name()} {line}"
+        if victim in held and "process_guard" not in line:
+            found.append(one.pid)
     return found[-1]
 
 

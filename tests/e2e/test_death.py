@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import SMALL, Command, Start, gone, rows, wait_for
+from command import SMALL, Command, Start, gone, line_of, rows, wait_for
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "500")
 ENGINE = ("rlcore_local",)
@@ -26,16 +26,9 @@ def _started(
 
 def _find(processes: list[psutil.Process], *words: str) -> psutil.Process:
     for process in processes:
-        if all(word in _line(process) for word in words):
+        if all(word in line_of(process) for word in words):
             return process
     raise AssertionError([process.cmdline() for process in processes])
-
-
-def _line(process: psutil.Process) -> str:
-    """Its name, and the command that it was started by: that of a forked one is its fork server's."""
-    command = process.cmdline()
-    is_forked = any("fork_server" in word for word in command)
-    return " ".join([process.name(), *([] if is_forked else command)])
 
 
 @pytest.mark.parametrize("ray", [True, False], ids=["ray", "processes"])

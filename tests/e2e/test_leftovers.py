@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import SMALL, Command, Start, gone, wait_for
+from command import SMALL, Command, Start, gone, line_of, wait_for
 
 
 def _signalled(number: int) -> Callable[[Command, list[psutil.Process], Path], None]:
@@ -29,7 +29,7 @@ def _insisted(command: Command, processes: list[psutil.Process], folder: Path) -
 
 def _killed(name: str) -> Callable[[Command, list[psutil.Process], Path], None]:
     def end(command: Command, processes: list[psutil.Process], folder: Path) -> None:
-        (found, *_) = [one for one in processes if name in " ".join([one.name(), *one.cmdline()])]
+        (found, *_) = [one for one in processes if name in line_of(one)]
         found.kill()
 
     return end

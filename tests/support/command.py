@@ -152,6 +152,13 @@ def wait_for(what: Callable[[], bool], limit: float = LIMIT_S, alive: Command | 
         time.sleep(0.1)
 
 
+def line_of(process: psutil.Process) -> str:
+    """Its name, and the command that it was started by: that of a forked one is its fork server's."""
+    words = process.cmdline()
+    is_forked = any("fork_server" in word for word in words)
+    return " ".join([process.name(), *([] if is_forked else words)])
+
+
 def gone(processes: list[psutil.Process], limit: float = 30.0) -> None:
     """Every one of `processes` ends within `limit` seconds."""
     _, living = psutil.wait_procs(processes, timeout=limit)
