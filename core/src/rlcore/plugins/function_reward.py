@@ -81,12 +81,10 @@ def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward
     return reward
 
 
-def missing(part: RewardPart, prompt: Prompt) -> str:
-    """What a function asks for that `prompt` does not have, in a sentence; empty: nothing."""
+def function_of(part: RewardPart) -> FunctionReward | None:
+    """The reward of `part`, without a tokenizer, where it is a function that scores."""
     factory: Any = part.load()
-    if not _is_function(factory):
-        return ""
-    return FunctionReward(factory).missing(prompt)
+    return FunctionReward(factory) if _is_function(factory) else None
 
 
 def _is_function(factory: Any) -> bool:
@@ -114,17 +112,18 @@ class FunctionReward:
         parameters = inspect.signature(function).parameters.values()
         rest = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         self._names = [parameter.name for parameter in parameters if parameter.kind not in rest]
-        self._optional = {p.name for p in parameters if p.default is not p.empty}
         self._takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         self._slime = next((names for names in SLIME if {*self._names} >= names), frozenset())
         self._takes_group = bool({*self._names} & {*GROUP_PARAMETERS})
         self._known = {**GROUP_PARAMETERS, **SAMPLE_PARAMETERS} if self._takes_group else SAMPLE_PARAMETERS
+        given = {*self._known, *self._slime, TOKENIZER, SPANS, *(TRL_LOGS if self._takes_group else ())}
+        required = {p.name for p in parameters if p.default is p.empty}
+        self._from_prompt = [name for name in self._names if name in required - given]
 
     def missing(self, prompt: Prompt) -> str:
         """What it asks for that `prompt` does not have, in a sentence; empty: nothing."""
-        others = {*self._known, *self._slime, TOKENIZER, SPANS, *(TRL_LOGS if self._takes_group else ())}
-        for name in self._names:
-            if name in others or name in self._optional or name in prompt.metadata:
+        for name in self._from_prompt:
+            if name in prompt.metadata:
                 continue
             if name not in LABELS:
                 return (

@@ -10,7 +10,7 @@ from rlcore.api.errors import DataError, PluginError, ended
 from rlcore.api.part import RewardPart
 from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer
 from rlcore.api.types import Json, Prompt, Sample, Score
-from rlcore.plugins.function_reward import build_reward, missing
+from rlcore.plugins.function_reward import build_reward, function_of
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores, failure_of
 
 CHOICE = "reward"
@@ -160,6 +160,7 @@ def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> Non
     """
     names = [part.name for part in parts]
     comparing = {part.name for part in parts if part.config.needs_label}
+    functions = {part.name: function_of(part) for part in parts}
     for prompt in islice(prompts, CHECKED_AHEAD if parts else 0):
         asked = choice(prompt, names)
         if prompt.label is None and (reader := next((name for name in asked if name in comparing), None)):
@@ -167,10 +168,11 @@ def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> Non
                 f"The prompt {prompt.prompt_id!r} has no label, with which --reward {reader} compares; "
                 "expected one (--source.label-key says under which key)."
             )
-        for part in parts:
-            if part.name in asked and (sentence := missing(part, prompt)):
+        for name in asked:
+            function = functions[name]
+            if function is not None and (sentence := function.missing(prompt)):
                 raise DataError(
-                    f"The reward {part.name!r} cannot judge the prompt {prompt.prompt_id!r}: {sentence}"
+                    f"The reward {name!r} cannot judge the prompt {prompt.prompt_id!r}: {sentence}"
                 )
 
 

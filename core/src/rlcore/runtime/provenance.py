@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -163,9 +164,9 @@ def _shared(distributions: Iterable[str]) -> set[str]:
     """What these require that requires rlcore itself, and what that requires in turn: names as pip's."""
     found: set[str] = set()
     left = set(distributions)
+    required = functools.cache(_required)  # most ask for the same ones
     while left:
-        required = _required(left.pop()) - found
-        new = {name for name in required if OWN in _required(name)}
+        new = {name for name in required(left.pop()) - found if OWN in required(name)}
         found |= new
         left |= new
     return found
