@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,13 +90,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     chosen = replace(chosen, model=with_weights(chosen.model))
     from rlcore_cli.display import TerminalDisplay
 
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    run_dir: Path = params["run_dir"] or Path("runs") / f"{stamp}-eval-{Path(chosen.model.name).name}"
     with TerminalDisplay(json=params["as_json"], steps=0) as display:
         display.phase(LOADING)
         from rlcore_cli.evaluation_run import evaluate
 
-        summary = evaluate(chosen, run_dir=run_dir, display=display)
+        summary = evaluate(chosen, run_dir=params["run_dir"], display=display)
     if params["as_json"]:
         click.echo(summary.to_json())
     else:

@@ -49,7 +49,7 @@ class EvalSummary:
         return json.dumps(asdict(self))
 
 
-def evaluate(chosen: Inference, *, run_dir: Path, display: Display) -> EvalSummary:
+def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> EvalSummary:
     """Answer and judge every set, with the weights of the model's directory.
 
     Raises `UserError` before any process is started, `RunError` afterwards; everything that was started is
@@ -59,7 +59,7 @@ def evaluate(chosen: Inference, *, run_dir: Path, display: Display) -> EvalSumma
     with (
         signals_raise(),
         opened(chosen.cluster, (chosen.engine,)) as (cluster, reaper),
-        run_folder(run_dir, resume=False) as folder,
+        run_folder(run_dir, f"eval-{Path(chosen.model.name).name}") as folder,
     ):
         display.phase("Checking the model, the data and the parts")
         served = prepare_served(chosen, folder.resolve())

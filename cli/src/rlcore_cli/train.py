@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +104,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     export: Path | None = params["export"]
     if export is not None:
         _check_target(export, resolved)
-    run_dir = _run_dir(params["run_dir"], resume, resolved)
+    run_dir = _run_dir(params["run_dir"], resume)
     resolved = replace(resolved, model=with_weights(resolved.model))
     from rlcore_cli.columns import COLUMNS, RESPONSE_COLUMNS
     from rlcore_cli.display import TerminalDisplay
@@ -117,6 +116,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
 
         summary = train(resolved, run_dir=run_dir, resume=resume, display=display)
         display.finish(summary)
+    run_dir = Path(summary.run)
     if "view" in getattr(click.get_current_context().find_root().command, "commands", ()):
         click.echo(f"look closer: rlcore view {run_dir}", err=params["as_json"])
     if summary.exit_reason in ("interrupted", "terminated"):
@@ -228,8 +228,8 @@ def _check_pass_through(resolved: Inference) -> None:
             resolved.engine.build().check_fields(fields_of(name, resolved), table=f"{FROZEN}.{name}")
 
 
-def _run_dir(given: Path | None, resume: Path | None, resolved: Resolved) -> Path:
-    """Where the run writes: a folder that is new or empty, or the resumed run's own."""
+def _run_dir(given: Path | None, resume: Path | None) -> Path | None:
+    """Where the run writes: a folder that is new or empty, the resumed run's own, or None: a new one."""
     if resume is not None:
         if given is not None:
             raise ConfigError(
@@ -237,13 +237,9 @@ def _run_dir(given: Path | None, resume: Path | None, resolved: Resolved) -> Pat
                 f"{resume}."
             )
         return resume
-    if given is None:
-        model = Path(resolved.model.name).name
-        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        return Path("runs") / f"{stamp}-{resolved.algorithm}-{model}"
-    if given.exists() and not given.is_dir():
+    if given is not None and given.exists() and not given.is_dir():
         raise ConfigError(f"--run-dir: found a file at {str(given)!r}, expected a folder or nothing.")
-    if given.is_dir() and any(given.iterdir()):
+    if given is not None and given.is_dir() and any(given.iterdir()):
         raise ConfigError(
             f"--run-dir: the folder {str(given)!r} is not empty, expected a new one "
             "(--resume goes on with a run)."

@@ -11,13 +11,20 @@ from rlcore.runtime.run_folder import run_folder
 
 
 def test_it_is_its_owners_alone(tmp_path: Path) -> None:
-    with run_folder(tmp_path / "runs" / "one", resume=False) as folder:
+    with run_folder(tmp_path / "runs" / "one") as folder:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_runs_that_start_together_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with run_folder(None, "grpo-qwen3") as one, run_folder(None, "grpo-qwen3") as other:
+        assert one != other
+        assert {one, other} == set(Path("runs").iterdir())
 
 
 def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
-        with run_folder(tmp_path / "runs" / "one", resume=False) as folder:
+        with run_folder(tmp_path / "runs" / "one") as folder:
             (folder / "run.toml").touch()
             raise ZeroDivisionError
 

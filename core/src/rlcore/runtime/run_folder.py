@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,32 +30,49 @@ PLUGINS = "plugins"
 
 
 @contextmanager
-def run_folder(run_dir: Path, resume: bool) -> Iterator[Path]:
-    """The run's folder; a new one is removed again where the preparation fails."""
-    if resume:
+def run_folder(run_dir: Path | None, name: str = "", *, resume: bool = False) -> Iterator[Path]:
+    """The run's folder; a new one is removed again where the preparation fails.
+
+    `run_dir`: None makes `runs/<time>-<name>`, with a number behind it if a run of the same second has it.
+    """
+    if run_dir is not None and resume:
         if not (run_dir / RUN_TOML).is_file():
             raise CheckpointError(f"--resume {run_dir}: no {RUN_TOML} in it, so it is not a run of rlcore.")
         yield run_dir
         return
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+    if run_dir is not None and run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
         raise ConfigError(
             f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another."
         )
-    made = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
+    parent = Path("runs") if run_dir is None else run_dir.parent
+    made = [path for path in (parent, *parent.parents) if not path.exists()]
     try:
-        run_dir.parent.mkdir(parents=True, exist_ok=True)
-        run_dir.mkdir(mode=0o700, exist_ok=True)  # prompts, samples and weights are their owner's
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = _new(parent, name) if run_dir is None else run_dir
+        folder.mkdir(mode=0o700, exist_ok=True)  # prompts, samples and weights are their owner's
     except OSError as error:
-        raise ConfigError(f"--run-dir {run_dir}: cannot be made: {error.strerror}.") from error
+        raise ConfigError(f"--run-dir {run_dir or parent}: cannot be made: {error.strerror}.") from error
     try:
-        yield run_dir
+        yield folder
     except BaseException:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         # Only parents that this run made, and only while they are empty.
-        for parent in made[1:]:
+        for path in made:
             with suppress(OSError):  # another run has moved in
-                parent.rmdir()
+                path.rmdir()
         raise
+
+
+def _new(parent: Path, name: str) -> Path:
+    """A folder of this run alone: those of a sweep start together."""
+    stamped = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    folder, number = parent / stamped, 1
+    while True:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            return folder
+        number += 1
+        folder = parent / f"{stamped}-{number}"
 
 
 def check_folder(folder: Path, before: os.stat_result) -> None:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from rlcore.tracking.display import Display
 
 
-def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, display: Display) -> Summary:
+def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, display: Display) -> Summary:
     """Run it, in the main thread.
 
+    `run_dir`: a folder that is new or empty; None makes one in `runs`.
     `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on, if there is one.
 
     Raises `UserError` before the cluster starts processes of the run, `RunError` afterwards, and `Terminated`
@@ -38,7 +39,8 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, display: Di
     parts = (resolved.trainer, resolved.engine)
     with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _stop_shown(display):
         # An error in here removes the folder again; a run that has begun keeps it.
-        with run_folder(run_dir, resume is not None) as folder:
+        name = f"{resolved.algorithm}-{Path(resolved.model.name).name}"
+        with run_folder(run_dir, name, resume=resume is not None) as folder:
             display.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
             if note:
@@ -66,7 +68,7 @@ def train(resolved: Resolved, *, run_dir: Path, resume: Path | None, display: Di
 
         def summary(reason: str) -> Summary:
             seconds = round(time.monotonic() - begin, 3)
-            return Summary(str(run_dir), session.steps, seconds, session.scores, reason)
+            return Summary(str(folder), session.steps, seconds, session.scores, reason)
 
         try:
             reason = asyncio.run(session.run())
