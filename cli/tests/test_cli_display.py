@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rlcore_cli.columns import COLUMNS, cells, compact, evaluations
+from rlcore.api.inputs import Input, TrainsOn
+from rlcore_cli.columns import COLUMNS, cells, columns_of, compact, evaluations, legend
 from rlcore_cli.curve import curve
 
 ROW = {
@@ -170,6 +171,14 @@ def test_numbers_are_compact(value: float | None, text: str) -> None:
 def test_the_scores_of_held_out_sets_are_found_by_name() -> None:
     assert evaluations(ROW) == {"easy": 0.5, "hard": 0.25}
     assert evaluations({"eval/a/reward_mean": 1.0, "eval/b/score": None, "step": 3}) == {}
+
+
+def test_the_kl_of_a_run_with_a_reference_is_that_to_the_reference() -> None:
+    row = {"step": 1, "train/ppo_kl": 0.1, "train/kl_reference": 0.02}
+    columns = columns_of(TrainsOn.ROLLOUTS, {Input.REFERENCE_LOG_PROBS})
+    assert [text for text in cells(row, columns) if text] == ["0.020"]
+    assert "KL: policy to reference" in legend(columns)
+    assert columns_of(TrainsOn.ROLLOUTS, {Input.OLD_LOG_PROBS}) == COLUMNS
 
 
 def test_a_curve_joins_its_points() -> None:

@@ -18,7 +18,7 @@ from rlcore.api.types import Prompt, Sample, Score
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins.loader import Switches, load
 from rlcore.rollout.reward_mix import RewardMix
-from rlcore_cli.columns import COLUMNS, RESPONSE_COLUMNS
+from rlcore_cli.columns import COLUMNS, REFERENCE_KL, RESPONSE_COLUMNS
 from rlcore_import.comparison import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +41,10 @@ def test_the_page_of_public_names_has_those_that_no_other_page_shows() -> None:
 def test_the_page_of_metrics_has_each_column_of_the_live_table() -> None:
     page = (DOCS / "metrics.md").read_text()
     table = page.partition("## The live table")[2].partition("##")[0]
-    found = dict(re.findall(r"^\| \*\*(.+)\*\* \| `(.+)`", table, re.MULTILINE))
+    found = dict(re.findall(r"^\| \*\*(.+)\*\* \| `(.+?)`", table, re.MULTILINE))
     columns = {column.title: column.key for column in (*COLUMNS, *RESPONSE_COLUMNS)}
     assert found == columns | {"eval": "eval/<set>/score"}
+    assert f"`{REFERENCE_KL.key}`" in table
 
 
 @pytest.mark.parametrize("kind", list(Kind))

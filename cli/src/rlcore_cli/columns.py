@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.types import Json
 
 _EVAL = ("eval/", "/score")
@@ -49,6 +50,18 @@ RESPONSE_COLUMNS = (
     Column("train", "time/train_s", "seconds"),
 )
 """The columns of a run on responses that the data give."""
+
+REFERENCE_KL = Column("KL", "train/kl_reference", "policy to reference")
+"""What the column KL is in a run that has a reference."""
+
+
+def columns_of(trains_on: TrainsOn, needs: Collection[Input]) -> Sequence[Column]:
+    """The columns of a run that trains on this and needs these inputs."""
+    if trains_on is not TrainsOn.ROLLOUTS:
+        return RESPONSE_COLUMNS
+    if Input.REFERENCE_LOG_PROBS not in needs:
+        return COLUMNS
+    return [REFERENCE_KL if column.title == REFERENCE_KL.title else column for column in COLUMNS]
 
 
 def legend(columns: Sequence[Column]) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlcore.api.errors import CheckpointError, ConfigError, PluginError, Terminated
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.checkpoint.folder import newest_complete
@@ -106,10 +105,10 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         _check_target(export, resolved)
     run_dir = _run_dir(params["run_dir"], resume)
     resolved = replace(resolved, model=with_weights(resolved.model))
-    from rlcore_cli.columns import COLUMNS, RESPONSE_COLUMNS
+    from rlcore_cli.columns import columns_of
     from rlcore_cli.display import TerminalDisplay
 
-    columns = COLUMNS if resolved.trains_on is TrainsOn.ROLLOUTS else RESPONSE_COLUMNS
+    columns = columns_of(resolved.trains_on, resolved.needs)
     with TerminalDisplay(json=params["as_json"], steps=resolved.run.steps, columns=columns) as display:
         display.phase(LOADING)
         from rlcore.runtime.train import train
