@@ -16,6 +16,7 @@ import pytest
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore_cli.columns import COLUMNS, cells, columns_of, compact, evaluations, legend
 from rlcore_cli.curve import curve
+from rlcore_cli.display import TerminalDisplay
 
 ROW = {
     "step": 2,
@@ -124,6 +125,12 @@ def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:
     assert lines[-1] == f"run folder: {run_dir}"
     assert "\x1b" not in done.stdout
     assert done.stderr == ""
+
+
+def test_a_first_line_without_an_evaluation_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with TerminalDisplay(json=False, steps=3) as display:
+        display.step({"step": 0, "weight_version": 0})
+    assert capsys.readouterr().out.endswith("step 0/3 (before training)\n")
 
 
 def test_json_keeps_stdout_for_one_object(run_dir: Path) -> None:

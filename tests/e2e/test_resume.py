@@ -62,7 +62,7 @@ def test_ctrl_c_stops_everything_and_the_run_can_start_anew(start: Start, run: R
     command.process.send_signal(signal.SIGINT)
     assert command.wait(60) == 130
     assert "Stopping what was started" in command.stdout
-    assert "saved: nothing; --save-every N saves on the way, and SIGTERM does" in command.stdout
+    assert "no checkpoint: this run cannot be resumed. --save-every N saves every N steps;" in command.stdout
     gone(children)
     assert not own.exists()
     assert "Traceback" not in command.stderr

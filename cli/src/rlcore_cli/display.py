@@ -126,7 +126,8 @@ class _PlainScreen:
     def step(self, row: Mapping[str, Json]) -> None:
         pairs = zip(self._columns, cells(row, self._columns), strict=True)
         shown = "  ".join(f"{column.title} {cell}" for column, cell in pairs if cell)
-        self.phase(f"step {row['step']}/{self._steps}  {shown}")
+        first = " (before training)" if row["step"] == 0 else ""
+        self.phase(f"step {row['step']}/{self._steps}{first}  {shown}".rstrip())
 
     def print(self, line: str) -> None:
         encoding = self._stream.encoding or "ascii"

@@ -117,7 +117,9 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         display.finish(summary)
     run_dir = Path(summary.run)
     if "view" in getattr(click.get_current_context().find_root().command, "commands", ()):
-        click.echo(f"look closer: rlcore view {run_dir}", err=params["as_json"])
+        click.echo(
+            f"curves, samples and what each metric means: rlcore view {run_dir}", err=params["as_json"]
+        )
     if summary.exit_reason in ("interrupted", "terminated"):
         click.echo(_kept(run_dir), err=params["as_json"])
     if summary.exit_reason == "interrupted":
@@ -136,8 +138,11 @@ def _kept(run_dir: Path) -> str:
     """What there is to go on from."""
     newest = newest_complete(run_dir / CHECKPOINTS)
     if newest is None:
-        return "saved: nothing; --save-every N saves on the way, and SIGTERM does before it ends a run"
-    return f"saved: step {newest.name}, to go on from by: rlcore train --resume {run_dir}"
+        return (
+            "no checkpoint: this run cannot be resumed. --save-every N saves every N steps; SIGTERM, unlike "
+            "Ctrl-C, saves before it ends a run."
+        )
+    return f"checkpoint of step {newest.name}: go on with rlcore train --resume {run_dir}"
 
 
 def _check_target(out: Path, resolved: Resolved) -> None:
