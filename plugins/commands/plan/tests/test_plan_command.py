@@ -77,6 +77,10 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
         "needs 110.9 GB of 72.0 GB, 70.6 GB of it",
     ):
         assert part in out
+    assert run(["plan", "--model", "qwen3", "--gpus", "1", "--gpu-memory", "80", "--explain"]) == 0
+    out = capsys.readouterr().out
+    for part in ("90.1 thousand parameters", "carries 180 kB", "total MB", "weights 181 kB: 90.1 thousand"):
+        assert part in out
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rlcore_plan.memory import Optimizer, Roles, Workload, largest, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts
 from rlcore_plan.run_file import File
-from rlcore_plan.search import GB
+from rlcore_plan.units import GB
 from rlcore_plan.weights import parameters
 
 REGISTRY = load().registry

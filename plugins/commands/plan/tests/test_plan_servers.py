@@ -15,7 +15,8 @@ from rlcore_plan.layout import Layout
 from rlcore_plan.memory import Optimizer, Workload, largest, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts, sizes
-from rlcore_plan.search import GB, nearest
+from rlcore_plan.search import nearest
+from rlcore_plan.units import GB
 from rlcore_plan.weights import whole
 
 REGISTRY = load().registry

@@ -17,7 +17,8 @@ from rlcore_plan.phases import Machines, Run
 from rlcore_plan.published import read_facts
 from rlcore_plan.run_file import File, layout_of
 from rlcore_plan.run_servers import gpus_beside, run_of
-from rlcore_plan.search import FLAGS, GB, judge, nearest, search
+from rlcore_plan.search import FLAGS, judge, nearest, search
+from rlcore_plan.units import GB
 
 POSITIVE = click.IntRange(min=1)
 GIGABYTES = click.FloatRange(min=1)

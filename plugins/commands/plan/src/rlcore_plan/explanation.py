@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rlcore import ModelFacts
 from rlcore_plan.engines import sequence_cache
 from rlcore_plan.memory import BYTES, GRADIENT, Memory
-from rlcore_plan.search import GB, Candidate
+from rlcore_plan.search import Candidate
+from rlcore_plan.units import count_text, size_text
 from rlcore_plan.weights import stage as weights_of_stage
 
 if TYPE_CHECKING:
@@ -27,21 +28,21 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
     layout, run = one.layout, one.run
     held = sum(weight.numel for weight in weights_of_stage(facts, layout, memory.stage))
     size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
-    yield f"weights {memory.weights / GB:.2f} GB: {held / 1e9:.3f} B parameters × {size} bytes, padded"
-    yield f"gradients {memory.gradients / GB:.2f} GB: as many × {GRADIENT} bytes"
+    yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"
+    yield f"gradients {size_text(memory.gradients)}: as many × {GRADIENT} bytes"
     where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
     over = f"over {layout.shards} ranks ({layout.expert_shards} of experts)"
     shared = f"× {state} bytes{where}, {over}" if run.optimizer.is_sharded else "whole on each rank"
-    yield f"optimizer {memory.optimizer / GB:.2f} GB: {shared}"
+    yield f"optimizer {size_text(memory.optimizer)}: {shared}"
     batch = run.work.batch(layout)
     layers = len(layout.layers(facts, memory.stage))
     kept = "the inputs of" if layout.recompute else "all of"
     yield (
-        f"activations {memory.activations / GB:.2f} GB: {kept} {layers} layers, {batch.tokens} tokens, "
+        f"activations {size_text(memory.activations)}: {kept} {layers} layers, {batch.tokens} tokens, "
         f"micro-batches that wait for their backward pass: {memory.waiting:g} at most"
     )
-    yield f"work {memory.workspace / GB:.2f} GB: logits of a micro-batch, on the last stage alone"
+    yield f"work {size_text(memory.workspace)}: logits of a micro-batch, on the last stage alone"
     for engines in run.engines:
         whose = f" of {engines.group}" if engines.group else ""
         each = sequence_cache(facts, engines, run.work.dtype)
-        yield f"KV cache{whose}: {each / GB:.3f} GB for a sequence of {engines.tokens} tokens"
+        yield f"KV cache{whose}: {size_text(each)} for a sequence of {engines.tokens} tokens"

@@ -11,9 +11,9 @@ from rlcore import ConfigError, ModelFacts
 from rlcore_plan.layout import Layout, last_stage, objections
 from rlcore_plan.memory import BYTES, Memory
 from rlcore_plan.phases import Machines, Needs, Phase, Run, needs
+from rlcore_plan.units import GB
 from rlcore_plan.weights import parameters
 
-GB = 10**9
 FLAGS = {
     **{"tensor": "--tp", "pipeline": "--pp", "context": "--cp"},
     **{"expert": "--ep", "expert_tensor": "--etp"},

@@ -11,7 +11,8 @@ from rlcore_plan.bounds import Bounds
 from rlcore_plan.explanation import explain_rank
 from rlcore_plan.memory import of_stage
 from rlcore_plan.phases import Machines, Needs, Run
-from rlcore_plan.search import GB, Candidate, apart, cache_bytes, publication_bytes
+from rlcore_plan.search import Candidate, apart, cache_bytes, publication_bytes
+from rlcore_plan.units import GB, count_text, size_text, table_unit
 from rlcore_plan.weights import active_parameters, parameters
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def show_layouts(
     else:
         console.print(f"[bold]No layout fits[/] into {_usable(machines)}.")
     if others:
-        console.print(f"{len(others)} layouts were refused, among them:")
+        cut = f"; {count} of them" if count < len(others) else ""
+        console.print(f"Ruled out: {_counted(len(others), 'layout')}{cut}:", highlight=False)
         console.print(_refused(others[:count]))
     for is_used, text in (
         (any(one.layout.recompute for one in found), STARRED),
@@ -92,7 +94,7 @@ def show_judged(
     if found.needs is not None:
         console.print(_phases(found.needs))
         if found.needs.host:
-            console.print(f"Host memory of a node: {found.needs.host / GB:.0f} GB.", highlight=False)
+            console.print(f"Host memory of a node: {size_text(found.needs.host)}.", highlight=False)
     for line in _bounds(best):
         console.print(line, highlight=False)
     if explain and found.needs is not None:
@@ -155,14 +157,15 @@ def _console() -> Console:
 
 def _summary(console: Console, model: str, facts: ModelFacts, run: Run) -> None:
     work = run.work
-    active = f", {active_parameters(facts) / 1e9:.1f} B of them active" if facts.experts else ""
+    active = f", {count_text(active_parameters(facts))} of them active" if facts.experts else ""
     dtype = run.published_dtype
-    cache = cache_bytes(facts, dtype) * CACHE_TOKENS / GB
-    console.print(f"[bold]{model}[/]: {parameters(facts) / 1e9:.2f} B parameters{active}, {work.dtype}.")
+    cache = cache_bytes(facts, dtype) * CACHE_TOKENS
+    console.print(f"[bold]{model}[/]: {count_text(parameters(facts))} parameters{active}, {work.dtype}.")
     console.print(
-        f"A publication carries {publication_bytes(facts, dtype) / GB:.1f} GB; an engine's KV cache takes "
-        f"{cache:.3f} GB for {CACHE_TOKENS} tokens.",
+        f"A publication carries {size_text(publication_bytes(facts, dtype))}; an engine's KV cache takes "
+        f"{size_text(cache)} for {CACHE_TOKENS} tokens.",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -172,12 +175,12 @@ def _name(one: Candidate) -> str:
 
 
 def _layouts(candidates: Sequence[Candidate]) -> Table:
-    table = _empty("layout", *PARTS, "total GB")
-    for one in candidates:
-        memory = one.memory
-        assert memory is not None, "what fits has been counted"
+    counted = [(one, one.memory) for one in candidates if one.memory is not None]
+    unit, name = table_unit(memory.total for _, memory in counted)
+    table = _empty("layout", *PARTS, f"total {name}")
+    for one, memory in counted:
         parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations + memory.workspace)
-        table.add_row(_name(one), *(f"{part / GB:.1f}" for part in (*parts, memory.total)))
+        table.add_row(_name(one), *(f"{part / unit:.1f}" for part in (*parts, memory.total)))
     return table
 
 
@@ -196,13 +199,17 @@ def _refused(candidates: Sequence[Candidate]) -> Table:
 def _stages(facts: ModelFacts, best: Candidate) -> Table:
     """Every pipeline stage of the best layout, the same ones once."""
     layout, run, last = best.layout, best.run, best.layout.pipeline - 1
-    table = _empty("stage", *PARTS, "work", "total GB")
-    for number in sorted({0, min(1, last), max(0, last - 1), last}):
-        memory = of_stage(facts, layout, run.work, number, run.optimizer, run.roles)
+    shown = [
+        (number, of_stage(facts, layout, run.work, number, run.optimizer, run.roles))
+        for number in sorted({0, min(1, last), max(0, last - 1), last})
+    ]
+    unit, title = table_unit(memory.total for _, memory in shown)
+    table = _empty("stage", *PARTS, "work", f"total {title}")
+    for number, memory in shown:
         names = ("weights", "gradients", "optimizer", "activations", "workspace")
         values = [asdict(memory)[name] for name in names]
         table.add_row(
-            f"{number + 1} of {last + 1}", *(f"{value / GB:.2f}" for value in (*values, memory.total))
+            f"{number + 1} of {last + 1}", *(f"{value / unit:.2f}" for value in (*values, memory.total))
         )
     return table
 
@@ -224,13 +231,14 @@ def _phases(found: Needs) -> Table:
 
     table = Table(box=SIMPLE)
     table.add_column("phase", no_wrap=True)
-    for title in ("GB", "of"):
+    unit, name = table_unit(phase.total for phase in found.phases)
+    for title in (name, "of"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("what is on the fullest GPU")
     for phase in found.phases:
-        items = ", ".join(f"{name} {size / GB:.1f}" for name, size in phase.items.items() if size)
+        items = ", ".join(f"{what} {size / unit:.1f}" for what, size in phase.items.items() if size)
         note = f"; {phase.note}" if phase.note else ""
-        table.add_row(phase.name, f"{phase.total / GB:.1f}", f"{phase.limit / GB:.1f}", f"{items}{note}")
+        table.add_row(phase.name, f"{phase.total / unit:.1f}", f"{phase.limit / unit:.1f}", f"{items}{note}")
     return table
 
 
@@ -238,7 +246,7 @@ def _empty(first: str, *numbers: str) -> Table:
     from rich.box import SIMPLE
     from rich.table import Table
 
-    table = Table(box=SIMPLE)
+    table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)
     table.add_column(first, no_wrap=True)
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
