@@ -222,9 +222,9 @@ class Reader:
         if "…" in args:
             args = [args[0], "--algo", "grpo", "--model", "qwen3", *(arg for arg in args[1:] if arg != "…")]
         given = {arg.partition("=")[0] for arg in args}
-        args = [*args] if {"--model", "--config"} & given else [*args, "--model", "qwen3"]
         if any(arg.startswith("--sglang.") for arg in args) and "--engine" not in given:
-            args += ["--engine", "sglang"]  # the default where there is a GPU
+            args = [*args, "--engine", "sglang"]  # the default where there is a GPU
+        args = [*args]
         for place, arg in enumerate(args):
             before = args[place - 1]
             made = self._trains and arg in TINY and Path(arg).is_dir()
