@@ -27,10 +27,10 @@ def texts() -> list[tuple[str, str, str]]:
 
 
 def _said(page: Path) -> dict[str, str]:
-    """Key → what the page says of it first."""
+    """Key → what the page says of it first. NAME stands for that of a correction."""
     found: dict[str, str] = {}
     for key, text in _sentences(page.read_text(encoding="utf-8")):
-        found.setdefault(key, text)
+        found.setdefault(key.replace("NAME", "<name>"), text)
     return found
 
 
@@ -42,10 +42,7 @@ def _sentences(page: str) -> Iterator[tuple[str, str]]:
     for section in re.findall(r"^## Metrics\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL):
         prose = " ".join(re.sub(r"^\|.*$", "", section, flags=re.MULTILINE).split())
         for match in SENTENCE.finditer(prose):
-            # NAME stands for that of a correction
-            yield from (
-                (key.replace("NAME", "<name>"), match["text"]) for key in re.findall(KEY, match["keys"])
-            )
+            yield from ((key, match["text"]) for key in re.findall(KEY, match["keys"]))
 
 
 def _plain(text: str) -> str:
