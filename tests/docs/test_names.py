@@ -26,7 +26,6 @@ ASIDE = ("migrating_from_slime.md", "slime_flags.md", "megatron_fields.md", "ben
 OTHERS = {
     *("--decoder-last-pipeline-num-layers", "--group-rm"),  # slime's
     "--num_generations",  # TRL's
-    "--ray-address",  # of old, which clusters.md replaces
     "--other",  # stands for any, in versions.md
     *("--shm-size", "--ipc"),  # Docker's
     "--model-path",  # of the server `rlcore_local`, started by hand
