@@ -43,7 +43,7 @@ async def test_what_it_serves_is_checked(served: Any, monkeypatch: pytest.Monkey
     with pytest.raises(ConfigError, match=r"--engine-url .* cannot be reached"):
         await check(f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv(external.TOKEN, "another")
-    with pytest.raises(ConfigError, match=r"--engine-url .* HTTP 401"):
+    with pytest.raises(ConfigError, match=r"--engine-url .* RLCORE_ENGINE_TOKEN"):
         await check(served.url)
 
 

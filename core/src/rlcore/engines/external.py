@@ -12,6 +12,7 @@ from typing import Any
 from rlcore.api.dtypes import DTYPE_OF_NAME
 from rlcore.api.errors import ConfigError, EngineError
 from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client_http import RefusedError
 
 TOKEN = "RLCORE_ENGINE_TOKEN"
 """The environment variable with the bearer token of the servers, which no file may hold."""
@@ -45,6 +46,9 @@ def check_all(urls: Sequence[str], wanted: Wanted, client: Asks, *, limit_s: flo
                 await asking.health()
                 info, model = await asking.server_info(), await asking.model_info()
             except EngineError as error:
+                if isinstance(error, RefusedError) and error.status == 401:
+                    wrong = f"the server refused the token, expected its own in {TOKEN}"
+                    raise ConfigError(f"--engine-url {url}: {wrong}.") from error
                 raise ConfigError(f"--engine-url {url}: {error}") from error
         for name, found, expected in _differences(info, model, wanted):
             raise ConfigError(f"--engine-url {url}: its {name} is {found}, and the run needs {expected}.")
