@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from rlcore_cli.main import run
+from rlcore_doctor import machine
 
 PROGRAM = "from rlcore_cli.main import main; main()"
 QUICK = ["doctor", "--cluster", "processes", "--json"]
@@ -61,13 +63,24 @@ def test_a_machine_that_is_not_sound(tmp_path: Path) -> None:
     """A low limit of open files, a TMPDIR that nothing can be written to, a torch that cannot be imported."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so: cannot open')")
-    code, found = in_shell("ulimit -n 300;", TMPDIR="/proc", PYTHONPATH=str(tmp_path))
+    code, found = in_shell("ulimit -S -n 300;", TMPDIR="/proc", PYTHONPATH=str(tmp_path))
     assert code == 1
-    bad = {what: one for what, one in found.items() if one["remedy"] and one["stops"]}
+    bad = {what: one for what, one in found.items() if one["mark"] == "STOP"}
     assert set(bad) >= {"open files", "temporary files", "torch"}
     assert "`ulimit -n " in bad["open files"]["remedy"]
     assert "TMPDIR=/proc" in bad["temporary files"]["found"]
     assert "libcudart" in bad["torch"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("hard", "said"),
+    [(resource.RLIM_INFINITY, "`ulimit -n 65536`"), (4096, "`ulimit -n 4096`"), (256, "Only root")],
+)
+def test_the_remedy_for_few_files_can_be_typed(monkeypatch: pytest.MonkeyPatch, hard: int, said: str) -> None:
+    """A user can raise the limit up to the hard one."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
+    (found,) = machine.files()
+    assert said in found.remedy
 
 
 def test_only_the_chosen_cluster_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

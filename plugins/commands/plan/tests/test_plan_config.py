@@ -229,3 +229,4 @@ def test_the_numbers_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture
     out = " ".join(capsys.readouterr().out.split())
     for part in ("it fits", "Host memory of a node", "× 12 bytes, 100% of them in host memory", "KV cache:"):
         assert part in out
+    assert "experts" not in out, "the model has none"

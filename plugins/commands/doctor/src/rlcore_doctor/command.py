@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -50,7 +50,7 @@ def doctor(
             click.echo(_line(one))
     stopped = any(one.remedy and one.stops for one in found)
     if as_json:
-        click.echo(json.dumps({"ok": not stopped, "lines": [asdict(one) for one in found]}, indent=1))
+        click.echo(json.dumps({"ok": not stopped, "lines": [_as_json(one) for one in found]}, indent=1))
     if stopped:
         click.get_current_context().exit(FAILED)
 
@@ -60,9 +60,16 @@ def _lines(checks: Iterable[Any]) -> Iterator[Diagnosis]:
         yield from check()
 
 
+def _mark(one: Diagnosis) -> str:
+    return "ok" if not one.remedy else "STOP" if one.stops else "note"
+
+
+def _as_json(one: Diagnosis) -> dict[str, str]:
+    return {"mark": _mark(one), "what": one.what, "found": one.found, "remedy": one.remedy}
+
+
 def _line(one: Diagnosis) -> str:
-    mark = "ok" if not one.remedy else "STOP" if one.stops else "note"
-    return f"{mark:<5} {one.what}: {one.found}{'. ' + one.remedy if one.remedy else ''}"
+    return f"{_mark(one):<5} {one.what}: {one.found}{'. ' + one.remedy if one.remedy else ''}"
 
 
 # --- plugins -----------------------------------------------------------------------------------------------

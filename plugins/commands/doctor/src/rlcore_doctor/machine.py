@@ -83,7 +83,16 @@ def memory() -> Iterator[Diagnosis]:
 def files() -> Iterator[Diagnosis]:
     """How many files a process may have open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    remedy = "" if soft >= OPEN_FILES else f"Raise it: `ulimit -n {min(65536, hard)}` before `rlcore train`."
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+    if soft >= OPEN_FILES:
+        remedy = ""
+    elif wanted >= OPEN_FILES:
+        remedy = f"Raise it: `ulimit -n {wanted}` before `rlcore train`."
+    else:
+        remedy = (
+            "Only root can raise it: `nofile` in /etc/security/limits.conf; of a container, start it with "
+            "`--ulimit nofile=65536`."
+        )
     yield Diagnosis(what="open files", found=f"{soft} of a process", remedy=remedy)
 
 

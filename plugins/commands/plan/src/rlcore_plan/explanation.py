@@ -31,7 +31,7 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
     yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"
     yield f"gradients {size_text(memory.gradients)}: as many × {GRADIENT} bytes"
     where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
-    over = f"over {layout.shards} ranks ({layout.expert_shards} of experts)"
+    over = f"over {layout.shards} ranks" + (f" ({layout.expert_shards} of experts)" if facts.experts else "")
     shared = f"× {state} bytes{where}, {over}" if run.optimizer.is_sharded else "whole on each rank"
     yield f"optimizer {size_text(memory.optimizer)}: {shared}"
     batch = run.work.batch(layout)
