@@ -21,7 +21,10 @@ def test_the_first_step_that_trains_is_checked_wherever_it_comes(run: Run, tmp_p
     assert [row["step"] for row in metrics] == [0, 1]
     assert metrics[1]["rollout/groups"] == 0
     assert metrics[1]["rollout/groups_dropped/early"] == 8
-    assert "Step 1 trains on nothing: all groups were dropped, 8 by early" in command.stderr
+    assert (
+        "Step 1 trains on nothing: all groups were dropped (rollout/groups_dropped/early: 8)."
+        in command.stderr
+    )
 
 
 def test_a_fault_of_a_filter_is_one_sentence(run: Run, tmp_path: Path) -> None:

@@ -334,5 +334,5 @@ def _dropped(metrics: Mapping[str, float]) -> str:
     reasons = {name: count for name, count in metrics.items() if name.startswith(DROPPED)}
     if not reasons:
         return "no group was made"
-    counted = ", ".join(f"{count:g} by {name.removeprefix(DROPPED)}" for name, count in reasons.items())
-    return f"all groups were dropped, {counted}; rows of rollout/groups_dropped count them"
+    counted = ", ".join(f"{name}: {count:g}" for name, count in reasons.items())
+    return f"all groups were dropped ({counted})"
