@@ -317,6 +317,10 @@ from .config_experts import (
     EXPERT_FIELDS as EXPERT_FIELDS,
     expert_count as expert_count,
 )
+from .config_fp8 import (
+    Fp8Block as Fp8Block,
+    fp8_block as fp8_block,
+)
 
 # --- tools for sources and producers ---
 from .data.prompt_tokenizer import (
@@ -374,6 +378,11 @@ from .engines.publish_file import (
 from .engines.stream import (
     Bucket as Bucket,
     Piece as Piece,
+)
+from .fp8 import (
+    FP8_DTYPE as FP8_DTYPE,
+    FP8_SCALE_SUFFIX as FP8_SCALE_SUFFIX,
+    dequantize_fp8 as dequantize_fp8,
 )
 from .from_python import (
     Run as Run,

@@ -16,9 +16,9 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 
-from rlcore import Config, ConfigError, ModelError
+from rlcore import Config, ConfigError, ModelError, fp8_block
 from rlcore_megatron.config import MTP, OF_MTP
-from rlcore_megatron.mcore import fp8, heads, mtp, parallel, transfer
+from rlcore_megatron.mcore import heads, mtp, parallel, transfer
 from rlcore_megatron.mcore.backend import Linears, block_spec
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.rotary import Rotary
@@ -135,7 +135,7 @@ class MBridge:
                 f"{self.path}: use_sliding_window is not supported: every layer must see the whole sequence."
             )
         quantization = getattr(hf_config, "quantization_config", None)
-        if quantization and fp8.block_of(quantization) is None:
+        if quantization and fp8_block(quantization) is None:
             raise ModelError(
                 f"{self.path}: its weights are quantized by {quantization.get('quant_method')!r}; give the "
                 "unquantized model, or one in FP8 with a weight_block_size."

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from rlcore import ModelError
-from rlcore_megatron.mcore import fp8, parallel
+from rlcore import FP8_DTYPE, FP8_SCALE_SUFFIX, Fp8Block, ModelError, dequantize_fp8, fp8_block
+from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.experts import expert_part, whole_expert, whole_expert_shape
 from rlcore_megatron.mcore.imports import device
 
@@ -52,7 +52,7 @@ class SafetensorsDir:
     `block`: of its FP8 weights, which come out as fp32.
     """
 
-    def __init__(self, path: Path, block: fp8.Block | None = None) -> None:
+    def __init__(self, path: Path, block: Fp8Block | None = None) -> None:
         self.path = path
         self._block = block
         self._stack = ExitStack()
@@ -82,23 +82,23 @@ class SafetensorsDir:
             raise ModelError(f"{self.path} lacks the weight {name!r} that its config.json calls for.")
         tensor = self._handles[name].get_tensor(name)
         assert isinstance(tensor, Tensor)
-        return self._dequantized(name, tensor) if tensor.dtype == fp8.DTYPE else tensor
+        return self._dequantized(name, tensor) if tensor.dtype == FP8_DTYPE else tensor
 
     def _dequantized(self, name: str, weight: Tensor) -> Tensor:
         if self._block is None:
             raise ModelError(f"{self.path}: {name!r} is FP8, but its config.json says no weight_block_size.")
-        of_scales = name + fp8.SCALE_SUFFIX
+        of_scales = name + FP8_SCALE_SUFFIX
         if of_scales not in self:
             raise ModelError(f"{self.path} lacks {of_scales!r}, the scales of the FP8 weight {name!r}.")
         try:
-            return fp8.dequantize(weight, self[of_scales], self._block)
+            return dequantize_fp8(weight, self[of_scales], self._block)
         except ValueError as error:
             raise ModelError(f"{self.path}: {of_scales!r} has {error}.") from error
 
 
 def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], write: Write) -> None:
     """Give the parameters of `chunks` what `bridge.path` has for them."""
-    block = fp8.block_of(getattr(bridge.hf_config, "quantization_config", None))
+    block = fp8_block(getattr(bridge.hf_config, "quantization_config", None))
     with SafetensorsDir(bridge.path, block) as source, torch.no_grad():
         for chunk in chunks:
             for name, parameter in _named(bridge, chunk).items():

@@ -1,0 +1,16 @@
+"""What config.json says of weights in FP8."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Fp8Block = tuple[int, int]
+"""Rows and columns of a weight that share a scale."""
+
+
+def fp8_block(quantization: Mapping[str, Any] | None) -> Fp8Block | None:
+    """The block of config.json's `quantization_config`; None where it is not FP8 with a scale a block."""
+    found = quantization or {}
+    block = found.get("weight_block_size")
+    if found.get("quant_method") != "fp8" or not isinstance(block, list | tuple) or len(block) != 2:
+        return None
+    return int(block[0]), int(block[1])
