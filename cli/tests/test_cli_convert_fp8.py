@@ -101,14 +101,3 @@ def test_what_cannot_be_made_full_is_refused(
     assert line.startswith("error: ")
     assert reason in line
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
-
-
-def test_a_run_asks_for_full_weights(
-    published: tuple[Path, dict[str, Tensor]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = ("--model", str(published[0]), "--max-prompt-tokens", "32", "--max-response-tokens", "8")
-    assert run(["train", "--algo", "grpo", *model, "--run-dir", str(tmp_path / "run")]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "found weights quantized by 'fp8'" in line
-    assert "rlcore convert makes them of FP8 weights" in line
-    assert not (tmp_path / "run").exists()

@@ -367,11 +367,14 @@ from .engines.publish import (
     Publisher as Publisher,
 )
 from .engines.publish_file import (
+    Fp8Weights as Fp8Weights,
     WeightsLocation as WeightsLocation,
     checksums_of as checksums_of,
     disk_room as disk_room,
     new_version as new_version,
+    on_wire as on_wire,
     save_weights as save_weights,
+    wire_bytes as wire_bytes,
     wire_dtype as wire_dtype,
     wire_tensors as wire_tensors,
 )
@@ -383,6 +386,7 @@ from .fp8 import (
     FP8_DTYPE as FP8_DTYPE,
     FP8_SCALE_SUFFIX as FP8_SCALE_SUFFIX,
     dequantize_fp8 as dequantize_fp8,
+    quantize_fp8 as quantize_fp8,
 )
 from .from_python import (
     Run as Run,

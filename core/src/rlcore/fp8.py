@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rlcore.config_fp8 import Fp8Block
 
 FP8_DTYPE = torch.float8_e4m3fn
 FP8_SCALE_SUFFIX = "_scale_inv"
 """What a weight's name is followed by in the name of its scales."""
+
+_MOST = torch.finfo(FP8_DTYPE).max
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
+"""Of a block that is all zeros, which would else be divided by zero."""
+
+
+def quantize_fp8(weight: Tensor, block: Fp8Block) -> tuple[Tensor, Tensor]:
+    """weight [M, N] → FP8 [M, N], and scales, fp32 [⌈M / rows⌉, ⌈N / columns⌉]; both on its device.
+
+    A scale is the largest absolute value of its block, divided by the largest number of e4m3, 448.
+    Source: DeepSeek-V3's technical report (https://arxiv.org/abs/2412.19437), section 3.3.2.
+    """
+    (rows, columns), (height, width) = weight.shape, block
+    padded = functional.pad(weight.detach().float(), (0, -columns % width, 0, -rows % height))
+    blocks = padded.unflatten(1, (-1, width)).unflatten(0, (-1, height))
+    scale = (blocks.abs().amax((1, 3)) / _MOST).clamp_(min=_LEAST_SCALE)
+    small = (blocks / scale[:, None, :, None]).clamp_(-_MOST, _MOST)
+    return small.flatten(2).flatten(0, 1)[:rows, :columns].to(FP8_DTYPE).contiguous(), scale
 
 
 def dequantize_fp8(weight: Tensor, scale: Tensor, block: Fp8Block) -> Tensor:

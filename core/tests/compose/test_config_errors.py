@@ -220,8 +220,8 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"quantization_config": {"quant_method": "fp8"}},
         {},
-        "--model: found weights quantized by 'fp8', expected full ones, which an engine can take updates of; "
-        "rlcore convert makes them of FP8 weights.",
+        "--model: found weights quantized by 'fp8', expected full ones or FP8 (e4m3) with a "
+        "weight_block_size, which an engine can take updates of.",
     ),
     (
         {},

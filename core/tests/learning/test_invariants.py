@@ -12,7 +12,7 @@ from rlcore.learning.invariants import check_first_step
 TOKENS, FRESH = 10.0, 5.0
 
 
-def check(dtype: Literal["fp32", "bf16"] = "fp32", **given: Any) -> None:
+def check(dtype: Literal["fp32", "bf16", "fp8"] = "fp32", **given: Any) -> None:
     """By the means of 10 tokens, 5 of them fresh; `gap_max` is that of the fresh ones, the bound 1e-4."""
     means = {"ppo_gap": 0.0, "kl_engine": 0.0, "kl_engine_k3": 0.0}
     means |= {name: value for name, value in given.items() if name in means}
@@ -55,3 +55,10 @@ def test_the_means_in_bf16(mean: float, k3: float) -> None:
     with pytest.raises(LogProbGapError, match=r"mean gap .* \(bound 0\.02\), k3 .* \(bound 0\.001\)"):
         check("bf16", kl_engine=mean, kl_engine_k3=k3)
     check("bf16", kl_engine=mean, kl_engine_k3=k3, comparable=False)
+
+
+@pytest.mark.parametrize(("mean", "k3"), [(0.21, 0.09), (0.19, 0.11), (math.nan, 0.0), (0.0, math.nan)])
+def test_the_means_where_the_engine_holds_fp8(mean: float, k3: float) -> None:
+    check("fp8", kl_engine=0.19, kl_engine_k3=0.09, gap_max=1.0)
+    with pytest.raises(LogProbGapError, match=r"mean gap .* \(bound 0\.2\), k3 .* \(bound 0\.1\)"):
+        check("fp8", kl_engine=mean, kl_engine_k3=k3)

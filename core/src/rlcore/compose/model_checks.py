@@ -10,6 +10,7 @@ from typing import Any
 from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.config_experts import expert_count
+from rlcore.config_fp8 import fp8_block
 
 TOP_EXPERTS = "num_experts_per_tok"
 
@@ -49,10 +50,10 @@ def _context_complaints(chosen: Inference, config: Mapping[str, Any]) -> Iterato
 def _model_complaints(resolved: Resolved, config: Mapping[str, Any], role: str) -> Iterator[str]:
     yield from _context_complaints(resolved, config)
     quantization = config.get("quantization_config")
-    if quantization:
+    if quantization and fp8_block(quantization) is None:
         yield (
-            f"--model: found weights quantized by {quantization.get('quant_method')!r}, expected full ones, "
-            "which an engine can take updates of; rlcore convert makes them of FP8 weights."
+            f"--model: found weights quantized by {quantization.get('quant_method')!r}, expected full ones "
+            "or FP8 (e4m3) with a weight_block_size, which an engine can take updates of."
         )
     vocabulary, top = config.get("vocab_size"), resolved.loss.config.top_tokens
     if top is not None and isinstance(vocabulary, int) and top.count > vocabulary:

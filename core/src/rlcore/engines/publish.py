@@ -13,6 +13,7 @@ from torch import Tensor
 from rlcore.api.errors import StaleWeightsError
 from rlcore.engines.client import EngineClient, together
 from rlcore.engines.publish_file import (
+    Fp8Weights,
     WeightsLocation,
     copy_side_files,
     write_version,
@@ -71,6 +72,10 @@ class Publisher(Protocol):
         """
         ...
 
+    def in_fp8(self, weights: Fp8Weights) -> Publisher:
+        """In the driver: the same for engines that hold `weights` in FP8."""
+        ...
+
     def connect(self, ask: AskTrainer, here: str | None = None) -> None:
         """In the driver, before the first publication: how to ask the trainer's side.
 
@@ -99,13 +104,17 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FilePublisher:
-    """The base of most ways: a folder that trainer and engine both see, and the engine's dtype."""
+    """The base of most ways: a folder that trainer and engine both see, and the engine's dtype.
+
+    `fp8`: the weights that engines hold in FP8 in its place.
+    """
 
     is_streamed: ClassVar[bool] = False
     is_by_host: ClassVar[bool] = False
 
     root: Path
     dtype: str
+    fp8: Fp8Weights | None = None
     sources: Sequence[int] = ()
 
     def beside(self, sources: Sequence[int]) -> Publisher:
@@ -114,6 +123,9 @@ class FilePublisher:
     def feeding(self, readers: int) -> Publisher:
         """The same: how many read makes no difference."""
         return self
+
+    def in_fp8(self, weights: Fp8Weights) -> Publisher:
+        return replace(self, fp8=weights)
 
     def connect(self, ask: AskTrainer, here: str | None = None) -> None:
         """Does nothing: the files say everything."""
@@ -132,7 +144,7 @@ class FilePublisher:
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
     ) -> WeightsLocation:
-        return write_version(self.root, tensors, version, dtype=self.dtype)
+        return write_version(self.root, tensors, version, dtype=self.dtype, fp8=self.fp8)
 
     async def load(
         self, client: EngineClient, location: WeightsLocation, *, keep_cache: bool = False
@@ -165,7 +177,9 @@ class DiskPublisher(FilePublisher):
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
     ) -> WeightsLocation:
-        return write_version(self.root, tensors, version, dtype=self.dtype, model_path=self.model_path)
+        return write_version(
+            self.root, tensors, version, dtype=self.dtype, fp8=self.fp8, model_path=self.model_path
+        )
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         await client.update_from_disk(location.directory, location.version, flush=False)

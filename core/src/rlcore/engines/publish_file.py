@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -16,8 +17,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlcore.api.errors import EngineError
+from rlcore.api.types import parse_json
+from rlcore.checkpoint.weights_check import shapes_in
 from rlcore.checksums import checksum
+from rlcore.config_fp8 import Fp8Block, fp8_block
 from rlcore.engines.stream import Piece, WeightStream
+from rlcore.fp8 import FP8_SCALE_SUFFIX, quantize_fp8
 
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -31,6 +36,27 @@ KEPT_VERSIONS = 2
 def disk_room(size: int) -> int:
     """The most bytes that a folder of whole versions holds, for weights of `size` bytes."""
     return (KEPT_VERSIONS + 1) * size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fp8Weights:
+    """The weights that engines hold in FP8: `names`, with a scale for each `block`."""
+
+    block: Fp8Block
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, model_path: Path) -> Fp8Weights | None:
+        """Those of a Hugging Face directory: all that have scales in its files. None: its config has no FP8.
+
+        The files say it, not a rule about names: embeddings, norms, routers, the output head and whatever
+        else the publisher left full stay so, whatever they are called.
+        """
+        block = fp8_block(parse_json((model_path / "config.json").read_text()).get("quantization_config"))
+        if block is None:
+            return None
+        names = shapes_in(model_path).keys()
+        return cls(block=block, names=frozenset(one for one in names if one + FP8_SCALE_SUFFIX in names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +96,7 @@ def write_version(
     version: int,
     *,
     dtype: str,
+    fp8: Fp8Weights | None = None,
     model_path: Path | None = None,
 ) -> WeightsLocation:
     """Writes `root/<version>/`, complete or not at all, and removes versions that nobody reads any more.
@@ -77,7 +104,7 @@ def write_version(
     `tensors`: by Hugging Face name; they are written as `wire_tensors` makes them.
     `model_path`: the directory whose config and tokenizer are copied beside the weights.
     """
-    values = wire_tensors(tensors, dtype)
+    values = wire_tensors(tensors, dtype, fp8)
     with new_version(root, version) as draft:
         save_weights(draft, values, model_path)
     for path in list(root.iterdir()):
@@ -117,15 +144,38 @@ def new_version(root: Path, version: int) -> Iterator[Path]:
         ) from error
 
 
-def wire_tensors(tensors: Iterable[tuple[str, Tensor]], dtype: str) -> dict[str, Tensor]:
-    """The tensors as engines get them: on the CPU, cast to `dtype` ("fp32" or "bf16"), except `FP32_SUFFIX`.
+def wire_tensors(
+    tensors: Iterable[tuple[str, Tensor]], dtype: str, fp8: Fp8Weights | None = None
+) -> dict[str, Tensor]:
+    """The tensors as engines get them, on the CPU. `dtype`: "fp32" or "bf16"; see `on_wire`.
 
     They may share memory with `tensors`.
     """
     return {
-        name: tensor.detach().to(device="cpu", dtype=wire_dtype(name, DTYPES[dtype])).contiguous()
+        sent: value.cpu()
         for name, tensor in tensors
+        for sent, value in on_wire(name, tensor, DTYPES[dtype], fp8)
     }
+
+
+def on_wire(
+    name: str, tensor: Tensor, dtype: torch.dtype, fp8: Fp8Weights | None
+) -> Iterator[tuple[str, Tensor]]:
+    """What engines get of one tensor, on its device: cast to `wire_dtype`, or FP8 and then its scales."""
+    if fp8 is None or name not in fp8.names:
+        yield name, tensor.detach().to(wire_dtype(name, dtype)).contiguous()
+        return
+    small, scale = quantize_fp8(tensor, fp8.block)
+    yield name, small
+    yield name + FP8_SCALE_SUFFIX, scale
+
+
+def wire_bytes(name: str, tensor: Tensor, dtype: torch.dtype, fp8: Fp8Weights | None) -> int:
+    """The size of what `on_wire` makes of a tensor."""
+    if fp8 is None or name not in fp8.names:
+        return tensor.numel() * wire_dtype(name, dtype).itemsize
+    scales = math.prod(-(-size // step) for size, step in zip(tensor.shape, fp8.block, strict=True))
+    return tensor.numel() + scales * torch.float32.itemsize
 
 
 def wire_dtype(name: str, dtype: torch.dtype) -> torch.dtype:

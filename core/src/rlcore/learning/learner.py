@@ -266,7 +266,7 @@ class Learner:
             check_first_step(
                 result,
                 gap,
-                dtype=self._settings.dtype,
+                dtype="fp8" if self._settings.serves_fp8 else self._settings.dtype,
                 comparable=self._run.sampling.samples_whole,
                 max_gap=self._run.loss.max_kl_engine,
                 same_forward=not self._settings.rollout_as_old,

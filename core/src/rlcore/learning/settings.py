@@ -25,7 +25,7 @@ class LearnerSettings:
     the responses; False: the data gave them, so there are no log-probs of an engine. `needs`: the inputs that
     the parts read. `critic_needs`: of these, the inputs of the critic's returns. `top_tokens`: the likeliest
     tokens that the loss compares with the teacher's. `reference_is_initial`: at the first step the policy
-    must equal the reference.
+    must equal the reference. `serves_fp8`: engines hold weights in FP8.
     """
 
     run: RunConfig
@@ -36,6 +36,7 @@ class LearnerSettings:
     critic_needs: frozenset[Input] = frozenset()
     top_tokens: TopTokens | None = None
     reference_is_initial: bool = False
+    serves_fp8: bool = False
 
     @property
     def rollout_as_old(self) -> bool:

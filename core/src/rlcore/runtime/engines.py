@@ -227,14 +227,18 @@ class EngineGroup:
     def _new_publisher(self) -> Publisher:
         """Brings weights into the engines: those of others read files, ours do as `--engine.publish` says."""
         from rlcore.engines.publish import DiskPublisher
+        from rlcore.engines.publish_file import Fp8Weights
 
         model, root = self._prepared.model, self._weights
+        publisher: Publisher
         if self._prepared.engine_urls:
-            return DiskPublisher(root=root, dtype=model.dtype, model_path=Path(model.path))
-        publisher: Publisher = self._part.build().publisher(
-            weights_dir=str(root), model_path=model.path, dtype=model.dtype
-        )
-        return publisher
+            publisher = DiskPublisher(root=root, dtype=model.dtype, model_path=Path(model.path))
+        else:
+            publisher = self._part.build().publisher(
+                weights_dir=str(root), model_path=model.path, dtype=model.dtype
+            )
+        fp8 = Fp8Weights.of(Path(model.path))
+        return publisher if fp8 is None else publisher.in_fp8(fp8)
 
     def _launchers(self, places: Sequence[Nodes]) -> list[Launcher]:
         """One for each engine: those of others first, then those that start at `places`."""

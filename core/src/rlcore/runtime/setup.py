@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, own_ranks
+from rlcore.config_fp8 import fp8_block
 from rlcore.learning.settings import LearnerSettings
 from rlcore.runtime.profiler import PROFILE, StepProfiler
 from rlcore.runtime.worker import WorkerSetup
@@ -60,6 +61,7 @@ def worker_setups(
         top_tokens=resolved.loss.config.top_tokens,
         # A resumed policy has moved away from its reference, so nothing can be compared.
         reference_is_initial=not run.kl.reference_model and prepared.resume_from is None,
+        serves_fp8=fp8_block(prepared.hf_config.get("quantization_config")) is not None,
     )
     return [
         WorkerSetup(

@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlcore import dequantize_fp8, fp8_block
 from rlcore.api.errors import ModelError
 from rlcore_megatron.mcore.experts import each, grouped
 from rlcore_megatron.mcore.routing import Routing
@@ -71,21 +70,6 @@ def test_grouped_multiplication_is_one_an_expert_and_idle_experts_get_a_gradient
     assert weight.grad is not None
     assert not weight.grad[1].any()
     assert weight.grad[0].any()
-
-
-def test_fp8_blocks_are_scaled_each_by_its_own() -> None:
-    weight = torch.tensor([[1.0, 2.0, -4.0], [0.5, 1.0, 8.0], [2.0, 2.0, 2.0]]).to(torch.float8_e4m3fn)
-    scale = torch.tensor([[1.0, 10.0], [100.0, 1000.0]])
-    expected = torch.tensor([[1.0, 2.0, -40.0], [0.5, 1.0, 80.0], [200.0, 200.0, 2000.0]])
-    assert torch.equal(dequantize_fp8(weight, scale, (2, 2)), expected)
-    with pytest.raises(ValueError, match=r"\(1, 2\) scales for blocks of \(2, 2\), expected \(2, 2\)"):
-        dequantize_fp8(weight, scale[:1], (2, 2))
-
-
-def test_what_counts_as_fp8() -> None:
-    assert fp8_block({"quant_method": "fp8", "weight_block_size": [128, 64]}) == (128, 64)
-    for other in (None, {}, {"quant_method": "fp8"}, {"quant_method": "gptq", "weight_block_size": [1, 1]}):
-        assert fp8_block(other) is None
 
 
 def test_fp8_files_come_out_in_full_or_not_at_all(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class DeltaPublisher(FilePublisher):
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
     ) -> WeightsLocation:
-        values = wire_tensors(tensors, self.dtype)
+        values = wire_tensors(tensors, self.dtype, self.fp8)
         return self.chain.write(self.root, self.model_path, values, version, whole=whole)
 
     async def directory(self, location: WeightsLocation) -> str:

@@ -23,7 +23,7 @@ Layout = list[tuple[str, str, list[int], int]]
 """The tensors in a file: name, dtype, shape and byte offset of each."""
 _BUCKET = "bucket"
 """The file that holds the bucket on its way, in the folder of publications."""
-_DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F8_E4M3": "float8_e4m3fn"}
 
 
 @dataclass(frozen=True, kw_only=True)

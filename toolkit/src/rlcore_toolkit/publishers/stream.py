@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from rlcore import EngineClient, FilePublisher, Piece, WeightsLocation, checksum, torch_dtype, wire_dtype
+from rlcore import (
+    EngineClient,
+    FilePublisher,
+    Piece,
+    WeightsLocation,
+    checksum,
+    on_wire,
+    torch_dtype,
+    wire_bytes,
+)
 from rlcore_toolkit.publishers.bucket import aligned, bucket_of, bucketed
 
 BUCKET_BYTES = 256_000_000
@@ -41,15 +50,16 @@ class StreamPublisher(FilePublisher):
         dtype = torch_dtype(self.dtype)
 
         def size(name: str, tensor: Tensor) -> int:
-            return tensor.numel() * wire_dtype(name, dtype).itemsize
+            return wire_bytes(name, tensor, dtype, self.fp8)
 
         runs = bucketed(tensors, size, self.bucket_bytes)
         run = next(runs, None)
         try:
             while run is not None:
                 ready = aligned(
-                    (name, tensor.detach().to(wire_dtype(name, dtype)).contiguous())
+                    sent
                     for name, tensor in (run if sends or tells else ())
+                    for sent in on_wire(name, tensor, dtype, self.fp8)
                 )
                 content = self._keep(ready) if sends else None
                 checksums = {name: checksum(one) for name, one in ready} if self.checks and tells else {}

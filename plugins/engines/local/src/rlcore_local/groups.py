@@ -41,7 +41,7 @@ class ReceiveBody(UpdateBody):
     """`/update_weights_from_distributed`: one tensor of bytes, of those named one after the other."""
 
     names: list[str] = Field(min_length=1)
-    dtypes: list[Literal["float32", "bfloat16", "float16"]]
+    dtypes: list[Literal["float32", "bfloat16", "float16", "float8_e4m3fn"]]
     shapes: list[list[Annotated[int, Field(ge=0)]]]
     group_name: str = "weight_update_group"
     load_format: Literal["flattened_bucket"]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from rlcore import ModelError
@@ -31,6 +32,21 @@ def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype)
         raise ModelError(
             f"--model-path {model_path}: the weights cannot be loaded: {_line(error)}"
         ) from error
+    return _for_inference(model)
+
+
+def load_tensors(models: Any, config: Any, tensors: dict[str, Tensor], dtype: torch.dtype) -> PreTrainedModel:
+    """The model of `tensors`, by their names on disk, for inference. `models` as for `load_weights`."""
+    with torch.device("meta"):
+        kind = type(models.from_config(config))
+    try:
+        model: PreTrainedModel = kind.from_pretrained(None, config=config, state_dict=tensors, dtype=dtype)
+    except (ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(f"The weights cannot be loaded: {_line(error)}") from error
+    return _for_inference(model)
+
+
+def _for_inference(model: PreTrainedModel) -> PreTrainedModel:
     model.requires_grad_(False)
     model.train(False)
     return model

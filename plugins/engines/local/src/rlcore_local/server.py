@@ -8,7 +8,8 @@ routes of its own (`rlcore_local.classify`).
 
 Beyond SGLang:
 - `/update_weights_from_shared_memory` {path, layout: [[name, dtype, shape, offset], ...], weight_version,
-  flush_cache}: maps a file of `--weights-dir` (dtypes float32, bfloat16, float16) and copies it.
+  flush_cache}: maps a file of `--weights-dir` and copies it; dtypes float32, bfloat16, float16, and
+  float8_e4m3fn with scales for the weights that the model's directory has in FP8.
 - `/update_weights_from_delta` {path, weight_version, flush_cache}: applies a file of `--weights-dir` with the
   changes since the version that it has (`rlcore_toolkit.apply_delta`); refused, with nothing changed, where
   the file is damaged or made for other weights.

@@ -14,11 +14,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from rlcore import DeltaError, ModelError, checksum
+from rlcore import DeltaError, ModelError, checksum, fp8_block
 from rlcore_local.decoder import Decoder
+from rlcore_local.fp8 import Fp8Held
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
-from rlcore_local.loading import context_length_of, load_config, load_weights
+from rlcore_local.loading import context_length_of, load_config, load_tensors, load_weights
 from rlcore_local.requests import RequestError
 from rlcore_local.routed import RoutedExperts
 from rlcore_toolkit import apply_delta
@@ -27,6 +28,7 @@ DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
+    "float8_e4m3fn": torch.float8_e4m3fn,
 }
 """The names of dtypes on the wire."""
 
@@ -61,7 +63,7 @@ class Weights:
     """
 
     def __init__(self, model_path: Path, dtype: torch.dtype, context_length: int | None) -> None:
-        self.model = load_model(model_path, dtype)
+        self.model, self._fp8 = load_model(model_path, dtype)
         self.context_length = context_length_of(self.model.config, context_length)
         self.decoder: Decoder
         if is_lean(self.model.config):
@@ -81,9 +83,10 @@ class Weights:
     def tensors(self) -> dict[str, Tensor]:
         """All weights by the names and shapes that they have on disk; a tied output matrix is left out.
 
-        Where a family is held otherwise in memory (fused experts), some are copies.
+        Those in FP8 come with their scales. Where a family is held otherwise in memory (fused experts), some
+        are copies.
         """
-        return {**self._used(), **self._beyond}
+        return {**self._used(), **self._fp8.tensors, **self._beyond}
 
     def _used(self) -> dict[str, Tensor]:
         if not self._is_converted:
@@ -133,8 +136,12 @@ class Weights:
     def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
         """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
         held = self._used()
-        beyond = {name: one for name, one in new.items() if self._is_beyond(name)}
-        new = {name: one for name, one in new.items() if name not in self._tied and name not in beyond}
+        beyond = {name: one for name, one in new.items() if _is_beyond(name, self.model.config)}
+        small, new = self._fp8.split({name: one for name, one in new.items() if name not in beyond})
+        if complete and (lacking := sorted(self._fp8.tensors.keys() - small.keys())):
+            raise RequestError(f"{len(lacking)} tensors are missing, among them {lacking[0]!r}")
+        new |= self._fp8.stand_for(small)
+        new = {name: one for name, one in new.items() if name not in self._tied}
         if unknown := sorted(new.keys() - held.keys()):
             raise RequestError(f"{len(unknown)} tensors are not of this model, among them {unknown[0]!r}")
         if complete and (missing := sorted(held.keys() - new.keys())):
@@ -146,16 +153,10 @@ class Weights:
         source = self._converted({**held, **new}) if self._is_converted else new
         for name, one in source.items():
             self._parameters[name].copy_(one)
+        self._fp8.keep(small)
         # copies: what comes may be a file that is mapped
         self._beyond |= {name: one.clone() for name, one in beyond.items()}
         self.decoder.refresh()
-
-    def _is_beyond(self, name: str) -> bool:
-        """Whether the weight is of a layer for multi-token prediction, which transformers leaves out."""
-        found = _LAYER.match(name)
-        config = self.model.config
-        more = getattr(config, "num_nextn_predict_layers", 0) or 0
-        return found is not None and 0 <= int(found[1]) - config.num_hidden_layers < more
 
     def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors as on disk, in the form that the model has in memory."""
@@ -173,15 +174,37 @@ class Weights:
         return {name: checksum(one) for name, one in self.tensors().items()}
 
 
-def load_model(model_path: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """Load a directory for inference, or say in one sentence why it cannot be (`ModelError`)."""
+def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, Fp8Held]:
+    """Load a directory for inference; the second is what of it is in FP8.
+
+    ModelError, in one sentence, where it cannot be loaded.
+    """
     config = load_config(model_path)
     if not is_lean_or_generic(config):
         raise ModelError(
             f"--model-path {model_path}: the local engine cannot serve model type {config.model_type!r}, "
             "because it serves causal decoders whose layers all keep keys and values."
         )
-    return load_weights(AutoModelForCausalLM, model_path, config, dtype)
+    block = fp8_block(getattr(config, "quantization_config", None))
+    if block is None:
+        return load_weights(AutoModelForCausalLM, model_path, config, dtype), Fp8Held(None, {})
+    del config.quantization_config  # transformers would compute in FP8, for which it needs a GPU
+    try:
+        files = sorted(model_path.glob("*.safetensors"))
+        every = (pair for file in files for pair in _read(file))
+        found = {name: one for name, one in every if not _is_beyond(name, config)}
+        held = Fp8Held.of(block, found)
+        small, full = held.split(found)
+        return load_tensors(AutoModelForCausalLM, config, full | held.stand_for(small), dtype), held
+    except (OSError, RequestError) as error:
+        raise ModelError(f"--model-path {model_path}: the weights cannot be loaded: {error}") from error
+
+
+def _is_beyond(name: str, config: Any) -> bool:
+    """Whether the weight is of a layer for multi-token prediction, which transformers leaves out."""
+    found = _LAYER.match(name)
+    more = getattr(config, "num_nextn_predict_layers", 0) or 0
+    return found is not None and 0 <= int(found[1]) - config.num_hidden_layers < more
 
 
 def is_lean_or_generic(config: Any) -> bool:
