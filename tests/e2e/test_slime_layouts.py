@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 from command import Run, rows
 from slime_layouts import GROUP, PROMPTS, SCALED, STEPS, small_run, write_model
-from slime_runs import SIZES, translated
+from slime_runs import FP8, SIZES, translated
 
 from rlcore import dump_settings
 from rlcore.plugins.loader import load
+from rlcore_testing.checkpoints import publish_fp8
 
 RELATIVE = 1e-4
 SAME = ("train/loss", "train/grad_norm", "train/entropy")
+BLOCK = (16, 16)
 NO_LAYOUT = {"glm4.7-30B-A3B"}
 """Its script asks 8 GPUs for what takes 16."""
 
@@ -26,6 +28,8 @@ def test_every_script_is_covered() -> None:
 def test_a_translated_run_trains_as_on_one_rank(run: Run, tmp_path: Path, name: str) -> None:
     settings = translated(name, load().registry).settings
     model = write_model(tmp_path, SCALED[name].model_type)
+    if name in FP8:
+        publish_fp8(model, BLOCK)
     metrics = []
     for place, scaled in {"one": None, "many": SCALED[name]}.items():
         file = tmp_path / f"{place}.toml"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from slime_runs import RUNS, SIZES, translated, write_inputs
-from slime_table import CHANGES, PAGE, row
+from slime_table import CHANGES, MEMORY_OF, PAGE, row
 
 from rlcore import dump_settings
 from rlcore.plugins.loader import load
@@ -27,11 +27,8 @@ REFUSED = {"glm4.7-30B-A3B": "--ranks: found 8, expected a multiple of 16"}
 """megatron-core refuses it as well: 8 expert-parallel ranks in 2 stages take 16 GPUs, and there are 8."""
 
 
-NO_FIT = {
-    **dict.fromkeys(("kimi-k2-Instruct", "kimi-k2-Thinking"), "for engine's weights"),
-    "glm4.7-30B-A3B": "EP × PP = 16 does not divide 8 GPUs",
-}
-"""Kimi-K2 in bf16 takes 139 GB of each of an engine's 16 GPUs; slime's engines hold it in FP8."""
+NO_FIT = {"glm4.7-30B-A3B": "EP × PP = 16 does not divide 8 GPUs"}
+"""Of the scripts on the GPUs that they are for."""
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -49,23 +46,26 @@ def test_its_dry_run_and_plan_are_those_of_the_documentation(name: str, tmp_path
     assert ("no model family" in found) == (name not in SIZES)
     if name in SIZES:
         assert REFUSED.get(name, "| passes |") in found
-        assert NO_FIT.get(name, "| fits: train ") in found
+        on = f"{MEMORY_OF[name]} GB: " if name in MEMORY_OF else ""
+        assert NO_FIT.get(name, f"| {on}fits: train ") in found
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_does_not_run_here_runs_with_the_changes_of_the_documentation(name: str, tmp_path: Path) -> None:
-    assert name in NO_FIT
+    assert name in NO_FIT or name in MEMORY_OF
     found = row(name, REGISTRY, tmp_path, CHANGES[name])
     assert found in PAGE.read_text().splitlines(), "run scripts/slime_runs_table.py"
     assert "| passes | fits: train " in found
 
 
-@pytest.mark.parametrize(("memory", "fits"), [(80, False), (141, True)])
-def test_fp8_engines_of_kimi_k2_fit_where_slime_runs_them(memory: int, fits: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", MEMORY_OF)
+def test_the_scripts_for_larger_gpus_do_not_fit_on_80_gb(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In FP8 the weights take 70 GB of a GPU, of which the script gives its engines 0.7."""
-    found = translated("kimi-k2-Thinking", REGISTRY).settings
-    write_inputs(tmp_path, "kimi-k2-Thinking", found, REGISTRY)
-    (tmp_path / "run.toml").write_text(dump_settings({**found, "sglang.quantization": "fp8"}))
+    found = translated(name, REGISTRY).settings
+    write_inputs(tmp_path, name, found, REGISTRY)
+    (tmp_path / "run.toml").write_text(dump_settings(found))
     model = str(tmp_path / found["model"])
-    arguments = ("--config", str(tmp_path / "run.toml"), "--model", model, "--gpu-memory", str(memory))
-    assert run(["plan", *arguments]) == (0 if fits else 1)
+    assert run(["plan", "--config", str(tmp_path / "run.toml"), "--model", model, "--gpu-memory", "80"]) == 1
+    assert "for engine's weights" in capsys.readouterr().out

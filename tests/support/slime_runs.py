@@ -1,7 +1,6 @@
 """slime's 23 run scripts as lists of arguments, and the files that they name."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,16 @@ SIZES: Mapping[str, str] = {
 """Script → the published size that it trains, where rlcore has the family."""
 
 
+FP8 = frozenset({"deepseek-r1", "kimi-k2-Instruct", "kimi-k2-Thinking", "qwen3-235B-A22B"})
+"""Scripts whose `--hf-checkpoint` is a model that is published in FP8, or says so by its name."""
+BLOCKS = {
+    "quant_method": "fp8",
+    "fmt": "e4m3",
+    "weight_block_size": [128, 128],
+    "activation_scheme": "dynamic",
+}
+
+
 def translated(name: str, registry: Registry, more: str = "") -> Translation[Run]:
     """What `rlcore import slime` makes of the script and the flags `more`.
 
@@ -59,7 +68,10 @@ def write_inputs(folder: Path, name: str, settings: Mapping[str, Any], registry:
     """In `folder`, the model and the data that `settings` name."""
     model = folder / settings["model"]
     model.mkdir(parents=True)
-    shutil.copy(sizes(registry)[SIZES[name]], model / "config.json")
+    config = json.loads(sizes(registry)[SIZES[name]].read_text())
+    if name in FP8:
+        config["quantization_config"] = BLOCKS
+    (model / "config.json").write_text(json.dumps(config))
     for key, value in settings.items():
         if key == "data" or (key.startswith("eval.") and key.endswith(".data")):
             _write_prompts(folder / value)

@@ -1,7 +1,8 @@
 """The table of slime's run scripts in docs/migrating_from_slime.md: what becomes of each.
 
 Each is translated. Where rlcore has the family of its model, its dry run is made and its layout is planned,
-for the GPUs that the script names, of 80 GB each. The last column: the layout of test_slime_layouts.py.
+for the GPUs that the script names, of 80 GB each, or of `MEMORY_OF`. The last column: the layout of
+test_slime_layouts.py.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ VERDICTS = (Verdict.TRANSLATED, Verdict.IMPLIED, Verdict.IDLE, Verdict.IMPOSSIBL
 CHANGES: Mapping[str, str] = {
     "glm4.7-30B-A3B": "--expert-model-parallel-size 4",
     **dict.fromkeys(
-        ("kimi-k2-Instruct", "kimi-k2-Thinking"), "--rollout-num-gpus-per-engine 64 --sglang-ep-size 64"
+        ("kimi-k2-Instruct", "kimi-k2-Thinking"), "--rollout-num-gpus-per-engine 32 --sglang-ep-size 32"
     ),
 }
-"""Scripts that do not run here as they are → the flags with which they do, behind their own."""
+"""Scripts that do not run on 80 GB as they are → the flags with which they do, behind their own."""
+MEMORY_OF: Mapping[str, int] = dict.fromkeys(("kimi-k2-Instruct", "kimi-k2-Thinking"), 141)
+"""Scripts for larger GPUs: in FP8 too an engine of 16 GPUs has 70 GB of weights on each."""
 
 
 def rows(registry: Registry) -> Iterator[str]:
@@ -70,8 +73,10 @@ def row(name: str, registry: Registry, folder: Path, more: str = "") -> str:
     with contextlib.chdir(folder):
         code, _, error = _said("train", "--config", "run.toml", "--dry-run")
         dry = "passes" if code == 0 else error.removeprefix("error: ").strip()
-        _, planned, _ = _said("plan", "--config", "run.toml", "--gpu-memory", str(MEMORY), "--json")
-    return _joined([*cells, dry, _plan(json.loads(planned)), "" if more else _trained(name)])
+        memory = MEMORY if more else MEMORY_OF.get(name, MEMORY)
+        _, planned, _ = _said("plan", "--config", "run.toml", "--gpu-memory", str(memory), "--json")
+    plan = ("" if memory == MEMORY else f"{memory} GB: ") + _plan(json.loads(planned))
+    return _joined([*cells, dry, plan, "" if more else _trained(name)])
 
 
 def written(page: str, table: list[str]) -> str:

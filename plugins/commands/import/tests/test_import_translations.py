@@ -253,8 +253,11 @@ def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:
     assert "MiMoForCausalLM" in rows[0].said.text
 
 
-def test_quantized_weights_are_named(tmp_path: Path) -> None:
-    text = '{"architectures": ["Qwen3ForCausalLM"], "quantization_config": {"quant_method": "fp8"}}'
+@pytest.mark.parametrize(("how", "taken"), [("[128, 128]", True), ("null", False)])
+def test_weights_in_fp8_blocks_are_taken_and_others_named(tmp_path: Path, how: str, taken: bool) -> None:
+    fp8 = f'{{"quant_method": "fp8", "weight_block_size": {how}}}'
+    text = f'{{"architectures": ["Qwen3ForCausalLM"], "quantization_config": {fp8}}}'
     (tmp_path / "config.json").write_text(text)
-    rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows
-    assert "rlcore convert makes full ones" in rows[0].said.text
+    found = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY)
+    assert found.settings.get("model") == (str(tmp_path) if taken else None)
+    assert ("not in FP8 blocks" in found.rows[0].said.text) == (not taken)

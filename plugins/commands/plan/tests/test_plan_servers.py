@@ -116,6 +116,13 @@ def test_a_quantization_of_the_engine_is_read(judged: Any) -> None:
     assert found[1] < 0.6 * found[0]
 
 
+def test_engines_hold_what_the_model_is_quantized_to(judged: Any, tmp_path: Path) -> None:
+    how = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
+    model = _model(tmp_path / "fp8", "qwen3-32b", quantization_config=how)
+    asked, named = judged(RUN + 'sglang.quantization = "fp8"\n'), judged(RUN, "--model", str(model))
+    assert named["phases"] == asked["phases"]
+
+
 def test_an_engine_of_another_dtype_has_weights_and_cache_of_that(judged: Any) -> None:
     plain, wide = judged(RUN), judged(RUN + 'engine.dtype = "fp32"\n')
     before, after = (one["phases"][-1]["items"]["engine's weights"] for one in (plain, wide))

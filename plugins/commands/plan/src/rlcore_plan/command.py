@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlcore import ConfigError, ModelFacts
+from rlcore import ConfigError
 from rlcore_cli.program import Program
 from rlcore_plan import reports, tables
 from rlcore_plan.bounds import Bandwidth, Bounds, bounds
 from rlcore_plan.memory import Workload
 from rlcore_plan.phases import Machines, Run
-from rlcore_plan.published import read_facts
+from rlcore_plan.published import facts_of, read_config, read_facts
 from rlcore_plan.run_file import File, layout_of
 from rlcore_plan.run_servers import gpus_beside, run_of
 from rlcore_plan.search import FLAGS, judge, nearest, search
@@ -71,7 +72,7 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
         _refuse_beside_a_file(given)
         file = File.read(config, registry)
         name = model or file.model
-        _judge(name, read_facts(name, registry), file, machines, gpus, given)
+        _judge(name, read_config(name, registry), file, machines, gpus, given)
         return
     if model is None or gpus is None:
         missing = "--model" if model is None else "--gpus"
@@ -103,11 +104,17 @@ def _refuse_beside_a_file(given: dict[str, Any]) -> None:
 
 
 def _judge(
-    model: str, facts: ModelFacts, file: File, machines: Machines, gpus: int | None, given: dict[str, Any]
+    model: str,
+    config: Mapping[str, Any],
+    file: File,
+    machines: Machines,
+    gpus: int | None,
+    given: dict[str, Any],
 ) -> None:
     """The layout of the file, and where it does not fit, the nearest one that does."""
+    facts = facts_of(config, f"--model {model}", file.registry)
     layout = layout_of(file, facts)
-    run = run_of(file, facts, layout)
+    run = run_of(file, config, facts, layout)
     others = gpus_beside(file, run)
     if gpus is not None and gpus < layout.world + sum(others.values()):
         beside = "".join(f", and {count} for {name}" for name, count in others.items())

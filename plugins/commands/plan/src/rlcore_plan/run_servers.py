@@ -21,10 +21,11 @@ FOUR, EIGHT = ("fp4", "int4", "awq", "gptq"), ("fp8", "int8")
 """What names of quantizations hold, by the bits of a weight."""
 
 
-def run_of(file: File, facts: ModelFacts, layout: Layout) -> Run:
-    """What the run does beside training. ConfigError."""
+def run_of(file: File, config: Mapping[str, Any], facts: ModelFacts, layout: Layout) -> Run:
+    """What the run does beside training. `config`: the model's config.json, `facts`: of it. ConfigError."""
     run = trained_by(file, facts, layout)
-    engines = tuple(_engines(file)) if file.generates and computes_on_gpus(file) else ()
+    own = tuple(_engines(file)) if file.generates and computes_on_gpus(file) else ()
+    engines = tuple(_quantized(one, config) for one in own)
     if len({one.gpus for one in engines}) > 1:
         found = ", ".join(f"{one.group}: {one.gpus}" for one in engines)
         raise ConfigError(
@@ -138,17 +139,17 @@ def _frozen(file: File) -> Iterator[Frozen]:
     for name, model in _named(file, FROZEN).items():
         fields = file.fields(f"{FROZEN}.{name}")
         config = read_config(model, file.registry)
-        engines = _server(file, fields)
-        method = (config.get("quantization_config") or {}).get("quant_method")
+        engines = _quantized(_server(file, fields), config)
+        is_classifier = classifier_of(config) is not None
         yield Frozen(
-            name=name,
-            facts=_facts(config, file),
-            engines=replace(
-                engines,
-                weight_bits=engines.weight_bits or quantized_bits(method),
-                is_classifier=classifier_of(config) is not None,
-            ),
+            name=name, facts=_facts(config, file), engines=replace(engines, is_classifier=is_classifier)
         )
+
+
+def _quantized(engines: Engines, config: Mapping[str, Any]) -> Engines:
+    """Engines whose weights are quantized as config.json says, unless their own fields say it."""
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    return replace(engines, weight_bits=engines.weight_bits or quantized_bits(method))
 
 
 def _facts(config: Mapping[str, Any], file: File) -> ModelFacts | None:

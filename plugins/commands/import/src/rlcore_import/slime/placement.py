@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlcore import ModelError, claimant, read_config_file
+from rlcore import ModelError, claimant, fp8_block, read_config_file
 from rlcore_import.slime.run import Run, Settings
 from rlcore_import.slime.server_groups import SGLANG_CONFIG, engine_groups
 from rlcore_import.translation import Said, idle, implied, impossible, single
@@ -51,8 +51,9 @@ def model(run: Run, name: str) -> Said | Settings:
             claimant(config, run.registry, path)
         except ModelError as error:
             return impossible(f"no model family here: {error}".removesuffix("."))
-        if config.get("quantization_config"):
-            return impossible("its weights are quantized; rlcore convert makes full ones of FP8, for --model")
+        quantization = config.get("quantization_config")
+        if quantization and fp8_block(quantization) is None:
+            return impossible("its weights are quantized, and not in FP8 blocks; name full ones as --model")
     return {"model": path.rstrip("/")}
 
 
