@@ -67,5 +67,6 @@ def test_the_scripts_for_larger_gpus_do_not_fit_on_80_gb(
     write_inputs(tmp_path, name, found, REGISTRY)
     (tmp_path / "run.toml").write_text(dump_settings(found))
     model = str(tmp_path / found["model"])
-    assert run(["plan", "--config", str(tmp_path / "run.toml"), "--model", model, "--gpu-memory", "80"]) == 1
-    assert "for engine's weights" in capsys.readouterr().out
+    arguments = ("--config", str(tmp_path / "run.toml"), "--model", model, "--gpu-memory", "80", "--json")
+    assert run(["plan", *arguments]) == 1
+    assert "GB of it for engine's weights" in capsys.readouterr().out
