@@ -67,7 +67,9 @@ def test_a_set_may_differ_from_the_others(alone: Callable[..., Inference]) -> No
         ({"model": "huge"}, "huge"),
         ({"task": "copy", "samples": "0"}, "--samples: found '0', expected an integer of at least 1"),
         ({"task": "copy", "score_by": "reward"}, "but there is none"),
-        ({"data": "nowhere.jsonl"}, "'nowhere.jsonl', which is no file"),
+        ({"data": "nowhere.jsonl"}, "--data: found 'nowhere.jsonl', which is no file"),
+        ({"task": "copi"}, "--task: found 'copi', expected one of add, copy, "),
+        ({"data": ["a/x.jsonl", "b/x.jsonl"]}, "--data: 'a/x.jsonl' and 'b/x.jsonl' are both named 'x'"),
     ],
 )
 def test_alone_refused_in_one_sentence(

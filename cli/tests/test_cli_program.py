@@ -169,7 +169,7 @@ def test_a_wrong_switch(args: list[str], capsys: pytest.CaptureFixture[str]) -> 
 
 def test_early_switches_are_taken_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLCORE_PLUGINS", raising=False)
-    switches, rest = split(
+    switches, _, rest = split(
         ["train", "-p", "no:a", "-pno:b", "--plugin=x.py", "--lr", "1", "--", "-p", "no:c"]
     )
     assert switches.off == ("a", "b")
@@ -180,10 +180,36 @@ def test_early_switches_are_taken_from_anywhere(monkeypatch: pytest.MonkeyPatch)
 def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
     given = ["--reward", "a.py:f=0.5", "--reward=a.py:g", "--generator", "b/c.py:h", "--data", "x.py:y"]
     given += ["--eval.a.reward", "d.py:i", "--eval.b.generator=e.py:j", "--eval.b.data", "x.py:z"]
-    switches, rest = split(["train", *given])
+    switches, functions, rest = split(["train", *given])
+    assert [f"{one.kind} {one.at} {one.name}" for one in functions[:2]] == [
+        "reward --reward f",
+        "reward --reward g",
+    ]
     assert switches.files == tuple(map(Path, ("a.py", "b/c.py", "d.py", "e.py")))
     left = ["train", "--reward", "f=0.5", "--reward=g", "--generator", "h", "--data", "x.py:y"]
     assert rest == [*left, "--eval.a.reward", "i", "--eval.b.generator=j", "--eval.b.data", "x.py:z"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--reward FILE:shrt", "the file has no shrt, expected a function with a parameter such as response"),
+        ("--reward FILE:other", "by its parameters other is no reward"),
+        ("--reward FILE:dumps", "dumps is imported there, and __all__ does not list it"),
+        ("--generator FILE:short", "--generator FILE:short: short is a reward, expected async def NAME(ctx"),
+        ("--eval.a.reward=FILE:shrt", "--eval.a.reward FILE:shrt: the file has no shrt"),
+        ("--reward FILE", "--reward FILE: found a file alone"),
+        ("--reward GONE.py:f", "GONE.py: No such file or directory; expected a Python file."),
+    ],
+)
+def test_a_function_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, said: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from json import dumps\ndef short(response): return 1\ndef other(x): return 1\n")
+    assert run(["eval", "--task", "copy", *given.replace("FILE", str(file)).split()]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said.replace("FILE", str(file)) in line
 
 
 def test_a_slow_import_is_named(

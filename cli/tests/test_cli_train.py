@@ -186,7 +186,7 @@ def test_the_file_of_a_function_is_there(
 ) -> None:
     (tmp_path / "run.toml").write_text(f'algo = "grpo"\nmodel = "qwen3"\n{line}\n')
     sentence = refused(["train", "--config", str(tmp_path / "run.toml"), "--dry-run"], capsys)
-    assert sentence == f"--plugin {tmp_path}/gone.py: No such file or directory; expected a Python file."
+    assert sentence == f"{tmp_path}/gone.py: No such file or directory; expected a Python file."
 
 
 def test_a_dry_run_tells_of_a_factory_that_is_not_there(
@@ -243,7 +243,7 @@ def test_a_plugin_file_that_cannot_be_imported(
 ) -> None:
     (tmp_path / "boom.py").write_text("raise RuntimeError('boom')\n")
     found = refused([*base, "--plugin", "boom.py"], capsys)
-    assert found == f"--plugin {tmp_path / 'boom.py'}: RuntimeError: boom.", found
+    assert found == f"{tmp_path / 'boom.py'}: RuntimeError: boom.", found
     assert not (tmp_path / "runs").exists()
 
 

@@ -184,17 +184,27 @@ def _with_named_sets(layer: Layer) -> Layer:
     values = dict(layer.values)
     sets = [*values.pop(EVAL, [])]
     paths = values.pop("data", [])
+    made: dict[str, str] = {}
+    written_as: dict[str, str] = {}
     for path in [paths] if isinstance(paths, str) else paths:
         # A file whose own name has a `=` is not NAME=PATH.
         if _NAMED.fullmatch(path) and not Path(path).exists():
             sets.append(path)
             continue
         name = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")
-        sets.append(f"{name if name[:1].isalpha() else f'set_{name}'}={path}")
+        key = f"{EVAL}.{name if name[:1].isalpha() else f'set_{name}'}.data"
+        if made.setdefault(key, path) != path:
+            raise ConfigError(
+                f"{layer.at('data')}: {made[key]!r} and {path!r} are both named {key.split('.')[1]!r}; name "
+                "one yourself: --eval NAME=PATH."
+            )
+        written_as[key] = "data"
     if "task" in values:
         task = values.pop("task")
-        sets.append(f"{task}={task}")
-    return replace(layer, values={**values, EVAL: sets} if sets else values)
+        key = f"{EVAL}.{task if NAME.fullmatch(task) else 'task'}.task"
+        made[key], written_as[key] = task, "task"
+    named = {EVAL: sets} if sets else {}
+    return replace(layer, values={**values, **named, **made}, written_as=written_as)
 
 
 def unknown(name: str, layer: Layer, selection: Selection) -> str:

@@ -32,8 +32,8 @@ def main() -> NoReturn:
 def run(args: Sequence[str]) -> int:
     """The exit code of `rlcore ARGS`: 1 a failed run, 2 a user's error, 130 interrupted, 143 terminated."""
     try:
-        switches, rest = split(args)
-        program = start(switches, own={"cli": plugin})
+        switches, functions, rest = split(args)
+        program = start(switches, {"cli": plugin}, functions)
         code = group(program).main(args=rest, prog_name="rlcore", standalone_mode=False, obj=program)
         sys.stdout.flush()
     except RlcoreError as error:

@@ -1,6 +1,7 @@
 """What every command gets as its context object, and the options that are read before all others."""
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import click
 import pluggy
 
-from rlcore.api.errors import PluginError, ended
+from rlcore.api.config import NAME
+from rlcore.api.errors import PluginError, did_you_mean, ended
+from rlcore.api.records import Kind
 from rlcore.plugins.loader import Plugins, Switches, load
 
 OFF = "no:"
@@ -18,6 +21,50 @@ OF_FUNCTIONS = re.compile(r"(eval\.\w+\.)?(reward|generator)")
 """The settings that take FILE.py:FUNCTION beside a name."""
 FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*(?:=.*)?)")
 """FILE.py:FUNCTION, a reward with its weight."""
+EXPECTED = {
+    Kind.REWARD: "a function with a parameter such as response, sample or completions",
+    Kind.GENERATOR: "async def NAME(ctx, sample)",
+}
+"""What a function of each kind looks like."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """FILE.py:FUNCTION as a setting of `kind`. `at`: the flag, or the file and its key, that gave it."""
+
+    kind: Kind
+    at: str
+    file: Path
+    name: str
+
+    def require(self, plugins: Plugins) -> None:
+        """Raises `PluginError` where the file offers no part of that kind and name."""
+        entries = [entry for entry in plugins.entries if entry.provider.is_file]
+        kinds = {
+            entry.record.name: entry.kind
+            for entry in entries
+            if Path(entry.provider.dist).name == self.file.name
+        }
+        if kinds.get(self.name) is self.kind:
+            return
+        [module] = (sys.modules[file.module] for file in plugins.files if file.name == self.file.name)
+        known = getattr(module, self.name, None)
+        if self.name in kinds:
+            found = f"{self.name} is a {kinds[self.name]}"
+        elif not callable(known):
+            found = f"the file has no {self.name}"
+        elif not NAME.fullmatch(self.name):
+            found = "a name has lower-case letters, digits and underscores alone"
+        elif getattr(known, "__module__", "") != module.__name__ and self.name not in vars(module).get(
+            "__all__", ()
+        ):
+            found = f"{self.name} is imported there, and __all__ does not list it"
+        else:
+            found = f"by its parameters {self.name} is no {self.kind}"
+        near = did_you_mean(self.name, [name for name, kind in kinds.items() if kind is self.kind])
+        raise PluginError(
+            f"{self.at} {self.file}:{self.name}: {found}, expected {EXPECTED[self.kind]}.{near}"
+        )
 
 
 @dataclass(frozen=True)
@@ -30,23 +77,29 @@ class Program:
     switches: Switches
     own: Mapping[str, ModuleType]
     plugins: Plugins
+    functions: Sequence[Function] = ()
 
-    def with_files(self, paths: Iterable[Path]) -> "Program":
-        """The program with further plugin files; itself where there is none that it lacks."""
+    def with_files(self, paths: Iterable[Path], functions: Sequence[Function] = ()) -> "Program":
+        """The program with further plugin files, and functions in them."""
         known = {path.resolve() for path in self.switches.files}
         new = [path for path in paths if path.resolve() not in known]
-        if not new:
-            return self
-        made = start(replace(self.switches, files=(*self.switches.files, *new)), self.own)
+        made = replace(self, functions=functions)
+        if new:
+            made = start(replace(self.switches, files=(*self.switches.files, *new)), self.own, functions)
         made.require_files()
         return made
 
     def require_files(self) -> None:
-        """Whoever names a plugin file means it: raises `PluginError` for one that is broken."""
+        """Whoever names a plugin file means it.
+
+        Raises `PluginError` for one that is broken, or that lacks a function which is asked for.
+        """
         named = {file.path for file in self.plugins.files}
         for broken in self.plugins.broken:
             if broken.dist in named:
-                raise PluginError(ended(f"--plugin {broken.dist}: {broken.error}"))
+                raise PluginError(ended(f"{broken.dist}: {broken.error}"))
+        for function in self.functions:
+            function.require(self.plugins)
 
 
 def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Command]:
@@ -64,22 +117,22 @@ def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Com
         return []
 
 
-def start(switches: Switches, own: Mapping[str, ModuleType]) -> Program:
+def start(switches: Switches, own: Mapping[str, ModuleType], functions: Sequence[Function] = ()) -> Program:
     """Load the plugins. Those that are slow are named on stderr."""
     plugins = load(switches, keep=own)
     for slow in plugins.slow:
         click.echo(f"warning: {slow}.", err=True)
-    return Program(switches, own, plugins)
+    return Program(switches, own, plugins, functions)
 
 
-def split(args: Sequence[str]) -> tuple[Switches, list[str]]:
-    """The switches in `args` and in the environment, and the other arguments.
+def split(args: Sequence[str]) -> tuple[Switches, list[Function], list[str]]:
+    """The switches in `args` and in the environment, the functions in files, and the other arguments.
 
     `-p no:NAME`, `--plugin FILE` and `--reward FILE.py:FUNCTION` decide which commands and flags exist, so
     they are read first, wherever they stand before a `--`.
     """
     switches, rest, waiting = Switches.from_environment(), [], list(args)
-    off, files = [], []
+    off, files, functions = [], [], []
     while waiting:
         argument = waiting.pop(0)
         following = waiting[0] if waiting else None
@@ -94,48 +147,63 @@ def split(args: Sequence[str]) -> tuple[Switches, list[str]]:
             files.append(Path(waiting.pop(0)))
         elif argument.startswith("--plugin="):
             files.append(Path(argument.removeprefix("--plugin=")))
-        elif function := _function(rest[-1] if rest else "", argument):
-            file, named = function
-            files += [] if file in files else [file]
+        elif (
+            _takes_function(rest[-1] if rest else "")
+            and argument.endswith(".py")
+            and Path(argument).is_file()
+        ):
+            raise PluginError(f"{rest[-1]} {argument}: found a file alone, expected FILE.py:FUNCTION.")
+        elif given := _function(rest[-1] if rest else "", argument):
+            function, named = given
+            files += [] if function.file in files else [function.file]
+            functions.append(function)
             rest.append(named)
         else:
             rest.append(argument)
-    return replace(switches, off=tuple(off), files=tuple(files)), rest
+    return replace(switches, off=tuple(off), files=tuple(files)), functions, rest
 
 
-def _function(before: str, argument: str) -> tuple[Path, str] | None:
-    """The file, and the argument with the function's name alone, where it is FILE.py:FUNCTION."""
+def _function(before: str, argument: str) -> tuple[Function, str] | None:
+    """What is FILE.py:FUNCTION, and the argument with the function's name alone."""
     option, equals, value = argument.partition("=")
     if not (equals and _takes_function(option)):
         option, equals, value = before, "", argument
     match = FUNCTION.fullmatch(value) if _takes_function(option) else None
     if match is None:
         return None
-    return Path(match["file"]), f"{option}={match['name']}" if equals else match["name"]
+    return _of_match(match, option.removeprefix("--"), option, Path()), (
+        f"{option}={match['name']}" if equals else match["name"]
+    )
 
 
 def _takes_function(option: str) -> bool:
     return option.startswith("--") and OF_FUNCTIONS.fullmatch(option.removeprefix("--")) is not None
 
 
-def functions_of(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """`settings` with the names of functions alone in place of FILE.py:FUNCTION, and the files."""
-    files: list[str] = []
+def _of_match(match: re.Match[str], setting: str, at: str, folder: Path) -> Function:
+    """The function of a match of `FUNCTION`, whose file is relative to `folder`."""
+    name = match["name"].partition("=")[0]
+    return Function(kind=Kind(setting.split(".")[-1]), at=at, file=folder / match["file"], name=name)
 
-    def name(value: Any) -> Any:
+
+def functions_of(settings: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], list[Function]]:
+    """`settings` of the file at `path` with names alone in place of FILE.py:FUNCTION, and the functions."""
+    functions: list[Function] = []
+
+    def name(setting: str, value: Any) -> Any:
         if isinstance(value, list):
-            return [name(one) for one in value]
+            return [name(setting, one) for one in value]
         match = FUNCTION.fullmatch(value) if isinstance(value, str) else None
         if match is None:
             return value
-        files.append(match["file"])
+        functions.append(_of_match(match, setting, f"{path}: {setting}:", path.parent))
         return match["name"]
 
     named = {
-        setting: name(value) if OF_FUNCTIONS.fullmatch(setting) else value
+        setting: name(setting, value) if OF_FUNCTIONS.fullmatch(setting) else value
         for setting, value in settings.items()
     }
-    return named, files
+    return named, functions
 
 
 def early_options() -> list[click.Parameter]:

@@ -83,11 +83,12 @@ def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer
 
 
 def _read(program: Program, path: Path, asked: str) -> tuple[Program, Layer]:
-    values, of_functions = functions_of(toml.read_settings(path, asked))
+    values, functions = functions_of(toml.read_settings(path, asked), path)
     files = values.pop("plugin", [])
     if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
         raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")
-    program = program.with_files(path.parent / file for file in (*files, *of_functions))
+    paths = (*(path.parent / file for file in files), *(function.file for function in functions))
+    program = program.with_files(paths, functions)
     return program, Layer(label=str(path), values=values)
 
 

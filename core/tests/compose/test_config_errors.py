@@ -159,7 +159,7 @@ FILES = [
     ("[loss]\ndelta = 2.0", "run.toml: loss.delta belongs to loss 'other', but 'clip' is chosen."),
     ("loss = 3", "run.toml: loss: found 3, expected a text."),
     ('filter = "drop"', "run.toml: filter: found 'drop', expected a list of names."),
-    ('task = "copi"', "run.toml: task: found 'copi', expected one of add, copy, file, reverse, sort."),
+    ('task = "copi"', "run.toml: task: found 'copi', expected one of add, copy, reverse, sort."),
     ("lr = nan", "run.toml: lr: found NaN, expected a number of at least 0 and of at most 10."),
     ("steps = 2020-01-01", 'run.toml: steps: found "2020-01-01", expected an integer of at least 1.'),
 ]

@@ -105,8 +105,10 @@ def test_a_file_has_the_keys_of_that_of_the_run(make: Make, path: str) -> None:
         ({"eval": ["My-Set=copy"]}, "lower-case"),
         (
             {"eval": ["math=nowhere.jsonl"]},
-            "--eval.math.data: found 'nowhere.jsonl', which is no file",
+            "--eval: found 'nowhere.jsonl', which is no file",
         ),
+        ({"eval": ["a=copi"]}, "--eval: found 'copi', expected one of add, copy, "),
+        ({"eval": ["a=copy", "a=sort"]}, "--eval: 'copy' and 'sort' are both named 'a'; rename one."),
         ({"eval": ["a=copy"], "eval.a.reward": "manny"}, "--eval.a.reward: found 'manny'"),
         ({"eval": ["a=copy"], "eval.a.samples": "0"}, "--eval.a.samples: found '0', expected an integer"),
         ({"eval": ["a=copy"], "eval.a.samples": "4"}, "add --eval.a.temperature"),

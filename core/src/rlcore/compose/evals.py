@@ -95,17 +95,23 @@ def without_short_forms(layer: Layer, registry: Registry) -> Layer:
     VALUE is a task. Raises `ConfigError`.
     """
     values: dict[str, Any] = {}
+    written_as = dict(layer.written_as)
     for key, value in layer.values.items():
         if key == EVAL:
             for name, where in _assignments(value, layer.at(EVAL)):
-                values[f"{EVAL}.{name}.{_kind_of(where, registry)}"] = where
+                made = f"{EVAL}.{name}.{_kind_of(where, registry)}"
+                if values.get(made, where) != where:
+                    both = f"{values[made]!r} and {where!r}"
+                    raise ConfigError(f"{layer.at(EVAL)}: {both} are both named {name!r}; rename one.")
+                values[made], written_as[made] = where, EVAL
         elif key.startswith(f"{EVAL}.") and key.count(".") == 1:
             if not isinstance(value, str):
                 raise ConfigError(f"{layer.at(key)}: found {layers.shown(value)}, expected a path or a task.")
-            values[f"{key}.{_kind_of(value, registry)}"] = value
+            made = f"{key}.{_kind_of(value, registry)}"
+            values[made], written_as[made] = value, key
         else:
             values[key] = value
-    return replace(layer, values=values)
+    return replace(layer, values=values, written_as=written_as)
 
 
 def _assignments(value: Any, at: str) -> Iterator[tuple[str, str]]:
@@ -121,7 +127,10 @@ def _assignments(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 def _kind_of(where: str, registry: Registry) -> str:
     # A file that has the name of a task is meant, since the user has put it there.
-    return TASK if where in registry.names(Kind.SOURCE) and not Path(where).exists() else DATA
+    if Path(where).exists():
+        return DATA
+    # A bare word is a misspelt task rather than a file that is missing.
+    return TASK if where in registry.names(Kind.SOURCE) or NAME.fullmatch(where) else DATA
 
 
 def choose(registry: Registry, stack: Sequence[Layer]) -> tuple[EvalChoice, ...]:

@@ -4,6 +4,7 @@ A layer maps dotted names (`steps`, `loss`, `loss.clip_high`) to raw values and 
 from, so that an error can name the flag or the file.
 """
 
+import dataclasses
 import json
 import warnings
 from collections.abc import Iterable, Mapping
@@ -23,13 +24,18 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Settings of one origin. `label`: its name in errors; empty: the command line."""
+    """Settings of one origin. `label`: its name in errors; empty: the command line.
+
+    `written_as`: what the user wrote in place of a setting, where that was a short form.
+    """
 
     label: str
     values: Mapping[str, Any]
+    written_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def at(self, name: str) -> str:
         """Setting `name` as an error names it, so that the user finds it: a flag, or a file and its key."""
+        name = self.written_as.get(name, name)
         return f"{self.label}: {name}" if self.label else flag_name(name)
 
 

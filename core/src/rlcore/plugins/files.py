@@ -14,7 +14,7 @@ def read(path: Path) -> PluginFile:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise PluginError(f"--plugin {path}: {error.strerror or error}; expected a Python file.") from error
+        raise PluginError(f"{path}: {error.strerror or error}; expected a Python file.") from error
     where = str(path.resolve())
     return PluginFile(name=path.name, path=where, content=content, sha256=hashlib.sha256(content).hexdigest())
 
@@ -30,7 +30,7 @@ def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
         file = read(path)
         known = files.setdefault(file.name, file)
         if known.sha256 != file.sha256:
-            raise PluginError(f"--plugin: {known.path} and {file.path} have one name and differ; rename one.")
+            raise PluginError(f"{known.path} and {file.path} have one name and differ; rename one.")
     return tuple(files.values())
 
 

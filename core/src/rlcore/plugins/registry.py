@@ -335,7 +335,7 @@ class Registry:
 
     def offer(self, kind: Kind) -> str:
         """`one of a, b`, for errors. The parts of plugin files come first: they are most likely meant."""
-        entries = self.entries(kind)
+        entries = [entry for entry in self.entries(kind) if not entry.is_data_source]
         if not entries:
             return f"one that a plugin offers, but no plugin offers any {kind}"
         names = sorted((not entry.provider.is_file, entry.record.name) for entry in entries)
