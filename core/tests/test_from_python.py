@@ -32,6 +32,10 @@ def uses_a_value(response: str) -> float:
     return HALF
 
 
+def nothing_known(x: str) -> float:
+    return 0.0
+
+
 class Other:
     @staticmethod
     def brevity(response: str) -> float:
@@ -77,6 +81,10 @@ def test_a_function_travels_with_what_it_imports(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec((tmp_path / "brevity.py").read_text(), names)
     assert names["brevity"]("four") == math.exp(-4) + 2
+    with pytest.raises(TypeError) as caught:
+        names["brevity"](4)
+    last = caught.traceback[-1]
+    assert (str(last.path), last.lineno) == (__file__, brevity.__code__.co_firstlineno), "the user's own file"
 
 
 def test_an_attribute_may_have_the_name_of_a_value_and_a_default_travels(tmp_path: Path) -> None:
@@ -106,6 +114,7 @@ def test_only_rewards_have_weights(tmp_path: Path) -> None:
     ("value", "sentence"),
     [
         (uses_a_value, "reward: uses_a_value uses HALF, which no import brings"),
+        (nothing_known, "reward: by its parameters nothing_known is no reward, expected a function with a"),
         (len, "reward: found <built-in function len>, expected a function that `def` made"),
         ([brevity, Other.brevity], "reward: two functions are called brevity"),
     ],

@@ -14,18 +14,13 @@ import pluggy
 from rlcore.api.config import NAME
 from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.records import Kind
-from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore.plugins.loader import EXPECTED, Plugins, Switches, load
 
 OFF = "no:"
 OF_FUNCTIONS = re.compile(r"(eval\.\w+\.)?(reward|generator)")
 """The settings that take FILE.py:FUNCTION beside a name."""
 FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*(?:=.*)?)")
 """FILE.py:FUNCTION, a reward with its weight."""
-EXPECTED = {
-    Kind.REWARD: "a function with a parameter such as response, sample or completions",
-    Kind.GENERATOR: "async def NAME(ctx, sample)",
-}
-"""What a function of each kind looks like."""
 
 
 @dataclass(frozen=True)

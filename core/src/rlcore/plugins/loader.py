@@ -51,6 +51,12 @@ One with a marker (`; extra == …`) does not match: it is optional.
 GENERATES = ["ctx", "sample"]
 """The parameters of a generator: `async def generate(ctx, sample)`."""
 
+EXPECTED = {
+    Kind.REWARD: "a function with a parameter such as response, sample or completions",
+    Kind.GENERATOR: "async def NAME(ctx, sample)",
+}
+"""What a function of each kind looks like, for errors."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
@@ -311,13 +317,14 @@ def _components(module: ModuleType) -> Iterator[tuple[Kind, Component]]:
         own = inspect.isfunction(function) and function.__module__ == module.__name__
         if not own and not (name in named and callable(function) and not inspect.isclass(function)):
             continue
-        kind = _kind(function) if NAME.fullmatch(name) else None
+        kind = kind_of(function) if NAME.fullmatch(name) else None
         if kind is not None:
             summary = (inspect.getdoc(function) or "a function").splitlines()[0]
             yield kind, Component(name=name, factory=f"{module.__name__}:{name}", summary=summary)
 
 
-def _kind(function: Any) -> Kind | None:
+def kind_of(function: Any) -> Kind | None:
+    """What a function is by its parameters; None: neither generator nor reward."""
     from rlcore.plugins.function_reward import scores  # spares other commands the import
 
     if inspect.iscoroutinefunction(function) and list(inspect.signature(function).parameters) == GENERATES:
