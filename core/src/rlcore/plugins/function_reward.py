@@ -127,7 +127,8 @@ class FunctionReward:
                 continue
             if name not in LABELS:
                 return (
-                    f"it asks for {name!r}, which is no key of the prompt's metadata: write it into the "
+                    f"it asks for {name!r}, which is no key of the prompt's metadata: add "
+                    "--source.columns-as-metadata if it is a column of the file, or write it into the "
                     '"metadata" of each row, or give the parameter a default.'
                 )
             if prompt.label is None:

@@ -100,9 +100,12 @@ def test_responses_may_be_nested_too(tmp_path: Path) -> None:
 
 
 def test_keys_can_be_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [{"q": "1+1", "a": "2", "m": {"k": 1}}])
-    (prompt,) = read(path, prompt_key="q", label_key="a", metadata_key="m").train
+    path = write(tmp_path / "a.jsonl", [{"q": "1+1", "a": "2", "m": {"k": 1}, "level": "hard"}])
+    keys = {"prompt_key": "q", "label_key": "a", "metadata_key": "m"}
+    (prompt,) = read(path, **keys).train
     assert (prompt.text, prompt.label, prompt.metadata) == ("1+1", "2", {"k": 1})
+    (prompt,) = read(path, **keys, columns_as_metadata=True).train
+    assert prompt.metadata == {"k": 1, "level": "hard"}
 
 
 def test_chat_template_makes_text_a_user_message(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ class FileConfig(DataConfig):
     label_key: str = Field("label", min_length=1, description="key of what the reward compares with")
     tools_key: str = Field("tools", min_length=1, description="key of the tools that a chat template shows")
     metadata_key: str = Field("metadata", min_length=1, description="key of a table that the reward may read")
+    columns_as_metadata: bool = Field(
+        False, description="the reward may read the columns that no other setting names, as metadata"
+    )
     response_key: str = Field(
         "response", min_length=1, description="key of the response to learn, for recipes of given responses"
     )
@@ -50,7 +53,7 @@ class FileConfig(DataConfig):
     shared: ClassVar[frozenset[str]] = frozenset(
         {
             *("prompt_key", "label_key", "tools_key", "metadata_key", "response_key", "messages_key"),
-            *("train_key", "chosen_key", "rejected_key", "chat_template"),
+            *("train_key", "chosen_key", "rejected_key", "chat_template", "columns_as_metadata"),
         }
     )
 
@@ -70,6 +73,11 @@ class FileConfig(DataConfig):
             return f"found {', '.join(map(repr, paths))}: {error}."
         missing = [one for one in locations if not one.may_exist()]
         return f"found {missing[0].path!r}, which is no file." if missing else None
+
+    @property
+    def named_columns(self) -> frozenset[str]:
+        """The keys of a row that a setting names."""
+        return frozenset(getattr(self, name) for name in type(self).model_fields if name.endswith("_key"))
 
     @property
     def locations(self) -> tuple[Location, ...]:

@@ -48,6 +48,7 @@ class FileSource:
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
+        self._named_columns = config.named_columns
 
     def files(self) -> list[str]:
         """Paths and URLs of the prompts to train on."""
@@ -132,6 +133,9 @@ class FileSource:
         metadata = value(row, config.metadata_key)
         if metadata is not None and not isinstance(metadata, Mapping):
             raise DataError(f"{where}: {config.metadata_key!r} must be an object, found {kind_of(metadata)}.")
+        if config.columns_as_metadata:
+            others = {key: found for key, found in row.items() if key not in self._named_columns}
+            metadata = {**others, **(metadata or {})}
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
         shown = tools(row, config, where)
