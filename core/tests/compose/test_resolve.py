@@ -71,14 +71,17 @@ def test_filters_are_a_list_in_order(make: Make, write: Write) -> None:
     assert make({"filter": []}, file).filters == ()
 
 
-def test_pass_through_fields_are_kept_as_given(make: Make, write: Write) -> None:
+def test_pass_through_fields_have_the_types_that_a_file_gives_them(make: Make, write: Write) -> None:
     file = write("[gymlib]\nwidth = 2\ndeep = true\n")
     resolved = make({"gymlib.deep": "false", "gymlib.anything": "x"}, file)
     assert resolved.trainer_fields == {
         "width": 2,
-        "deep": "false",
+        "deep": False,
         "anything": "x",
     }
+    text = make({"gymlib.width": "2"}).to_toml()
+    assert "width = 2\n" in text
+    assert make({}, write(text)) == make({}, write(text.replace("width = 2", 'width = "2"')))
 
 
 def test_ranks_follow_the_parallel_sizes(make: Make) -> None:

@@ -3,6 +3,7 @@
 Precedence: defaults < suggestions of parts < of the model < of the source < recipe < file < flags.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from rlcore.api.part_config import DataConfig, ProducerConfig
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
+from rlcore.api.types import parse_json
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EvalChoice, EvalSet
 from rlcore.compose.resolved import ModelChoice, Resolved
@@ -37,6 +39,7 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
     producer, trainer = _producer(selection, run), with_table(entries[Kind.TRAINER])
     values = {name: setting.value for name, setting in settings.items()}
     roles = role_fields(trainer.table, values) if trainer else {}
+    typed_roles = {role: _typed(fields) for role, fields in roles.items()}
     resolved = Resolved(
         run=run,
         algorithm=entries[Kind.ALGORITHM].record.name,
@@ -59,8 +62,8 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         trackers=_several(selection, Kind.TRACKER, settings),
         callbacks=_several(selection, Kind.CALLBACK, settings),
         evals=resolve_evals(selection, settings),
-        trainer_fields=passed_to(entries[Kind.TRAINER], settings),
-        role_fields=roles,
+        trainer_fields=_typed(passed_to(entries[Kind.TRAINER], settings)),
+        role_fields=typed_roles,
         engine_fields=passed_to(entries[Kind.ENGINE], settings),
         frozen_fields=pass_through("frozen", settings),
         group_fields=pass_through(ENGINE_GROUP, settings),
@@ -181,6 +184,19 @@ def resolve_rewards(
 def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The settings of a table, which core does not read, by the names that their owner has for them."""
     return {name: setting.value for name, setting in layers.of_table(table, settings).items()}
+
+
+def _typed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the trainer's library, with numbers and booleans for the texts of flags that spell them.
+
+    So a run's file says `x = 2`, as its author would, and one that says `x = "2"` is the same run.
+    """
+    typed = dict(fields)
+    for name, value in fields.items():
+        with contextlib.suppress(TypeError, ValueError):  # no text, or no JSON
+            if isinstance(found := parse_json(value), bool | int | float):
+                typed[name] = found
+    return typed
 
 
 def passed_to(entry: Entry, settings: Mapping[str, Setting]) -> dict[str, Any]:

@@ -197,12 +197,12 @@ def test_a_role_has_its_own_fields_above_those_of_the_policy() -> None:
     flags = {TENSOR: "2", "megatron.adam_beta2": "0.98", f"critic.{TENSOR}": "4", "critic_ranks": "8"}
     flags["ranks"] = "4"
     found = run_of("ppo", flags)
-    assert found.fields_of("critic") == {"tensor_model_parallel_size": "4", "adam_beta2": "0.98"}
+    assert found.fields_of("critic") == {"tensor_model_parallel_size": 4, "adam_beta2": 0.98}
     assert found.fields_of("reference") == found.trainer_fields
     read = dict(flatten(tomllib.loads(found.to_toml())))
-    assert (read[TENSOR], read[f"critic.{TENSOR}"]) == ("2", "4"), "so a file says it"
+    assert (read[TENSOR], read[f"critic.{TENSOR}"]) == (2, 4), "so a file says it"
     beside = run_of("ppo", {"critic.megatron.adam_beta2": "0.9"})
-    assert beside.fields_of("critic") == {"adam_beta2": "0.9"}
+    assert beside.fields_of("critic") == {"adam_beta2": 0.9}
 
 
 @pytest.mark.parametrize("name", ["megatron", "critic.megatron"])
