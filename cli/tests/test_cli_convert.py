@@ -139,5 +139,5 @@ def test_processes_that_share_the_work_have_the_plugin_files(
 def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = tmp_path / "gone"
     assert run(["convert", str(gone), str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {gone}: no such directory")
+    assert capsys.readouterr().err.startswith(f"error: {gone}: expected RUN/checkpoints/N of a run")
     assert list(tmp_path.iterdir()) == []

@@ -55,8 +55,8 @@ def test_refused_where_there_is_no_checkpoint_or_out_exists(
     cases = [
         (tmp_path, out, "run.toml"),
         (folder, out, "run.toml"),
-        (folder / "checkpoints" / "7", out, "no such directory"),
-        (folder / "model", out, "no such directory"),
+        (folder / "checkpoints" / "7", out, "expected RUN/checkpoints/N"),
+        (folder / "model", out, "expected RUN/checkpoints/N"),
         (checkpoint / "policy", out, "run.toml"),
     ]
     for source, target, reason in cases:

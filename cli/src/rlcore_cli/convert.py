@@ -13,6 +13,7 @@ from rlcore.api.errors import CheckpointError
 from rlcore.compose.resolve import resolve_model
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
+from rlcore.runtime.run_folder import RUN_TOML
 from rlcore_cli.program import Program
 from rlcore_cli.train import model_of, trainer_of
 
@@ -38,9 +39,10 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
     such a directory, and OUT becomes a checkpoint of it, which `rlcore train --weights OUT` reads under any
     layout (and which converts back). OUT/checksums.json says what was written.
     """
-    if not source.is_dir():
+    is_checkpoint = (source.resolve().parent.parent / RUN_TOML).is_file()
+    if not (source.is_dir() and (is_checkpoint or (source / "config.json").is_file())):
         raise CheckpointError(
-            f"{source}: no such directory, expected RUN/checkpoints/N of a run, or a Hugging Face directory."
+            f"{source}: expected RUN/checkpoints/N of a run, or a Hugging Face directory with a config.json."
         )
     from rlcore.api.trainer import SavedWeights
     from rlcore_cli.weights_source import of_checkpoint, of_model

@@ -91,7 +91,11 @@ def select_evaluation(registry: Registry, file: Layer | None, flag_layer: Layer)
     sets = evals.choose(registry, own)
     # A flag for every set is weaker than the set's own table, even than that of a file.
     shared = [
-        replace(layer, values={f"{choice.table}.{key}": layer.values[key] for choice in sets for key in keys})
+        replace(
+            layer,
+            values={f"{choice.table}.{key}": layer.values[key] for choice in sets for key in keys},
+            written_as={f"{choice.table}.{key}": key for choice in sets for key in keys},
+        )
         for layer in own
         if (keys := [key for key in SHARED_SETTINGS if key in layer.values])
     ]
@@ -133,7 +137,9 @@ def resolve_evaluation(
     for clash in selection.clashes.values():
         raise PluginError(clash)
     if selection.model is None:
-        raise ConfigError("--model is missing: nothing chooses it; name a directory, a hub id or a preset.")
+        raise ConfigError(
+            f"--model is missing: nothing chooses it, expected {models.offer(selection.registry)}."
+        )
     if not selection.evals:
         raise ConfigError(
             "--data is missing: there is nothing to evaluate on; add --data PATH, --task NAME or "
@@ -155,7 +161,7 @@ def resolve_evaluation(
         plugin_files=tuple(plugin_files),
     )
     own = complaints_of([inference.generator, inference.cluster], inference.run)
-    for sentence in (*own, *eval_complaints(inference), *frozen_complaints(inference)):
+    for sentence in (*own, *eval_complaints(inference, settings), *frozen_complaints(inference)):
         raise ConfigError(sentence)
     return inference
 

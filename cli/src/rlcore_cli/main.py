@@ -44,9 +44,10 @@ def run(args: Sequence[str]) -> int:
         print(error.format_message(), file=sys.stderr)
         return USAGE
     except click.ClickException as error:
+        sentence = _usage(error)
         if AS_JSON in args:
-            print(json.dumps({"error": error.format_message()}), flush=True)
-        return _fail(error.format_message(), USAGE)
+            print(json.dumps({"error": sentence}), flush=True)
+        return _fail(sentence, USAGE)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted.", INTERRUPTED)
     except Terminated:
@@ -97,6 +98,27 @@ def _clashing(name: str, first: str, second: str) -> click.Command:
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
         params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, expose_value=False)],
     )
+
+
+def _usage(error: click.ClickException) -> str:
+    """click's sentence, with what is missing, which commands there are, or where the help is."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return error.format_message()
+    sentence = error.format_message().removesuffix(".")
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        told = f": {error.param.help}" if isinstance(error.param, click.Option) else ""
+        sentence = f"{error.param.get_error_hint(context)} is missing{told}".removesuffix(".").replace(
+            "'", ""
+        )
+    elif isinstance(error, click.BadParameter):
+        sentence = sentence.replace("a valid integer range", "a whole number").replace(
+            "a valid float range", "a number"
+        )
+    elif sentence.startswith("No such command") and not sentence.endswith("?"):
+        assert isinstance(context.command, click.Group)
+        sentence += f", expected one of {', '.join(context.command.list_commands(context))}"
+    return f"{sentence}{'' if sentence.endswith('?') else ';'} see {context.command_path} --help."
 
 
 def _fail(sentence: str, code: int) -> int:

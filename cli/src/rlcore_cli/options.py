@@ -285,9 +285,12 @@ class SelectedCommand(click.Command):
         self._run(Layer(label="", values=given(self.params, ctx.params)), ctx.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        single = [word for word in args if re.match(r"-[a-z]{2}", word)]  # click consumes `args`
         try:
             words = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if single and not error.option_name.startswith("--"):
+                raise ConfigError(f"{single[0]}: expected two dashes, -{single[0]}.") from error
             raise ConfigError(self._unknown(error.option_name.lstrip("-").replace("-", "_"))) from error
         if words:
             raise ConfigError(self._stray(words[0]))

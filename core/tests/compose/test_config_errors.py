@@ -1,6 +1,7 @@
 """Every error of the configuration is one sentence: the place, what was found, what was expected."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -172,14 +173,18 @@ def test_a_wrong_key(make: Make, write: Callable[[str], Path], text: str, senten
     assert str(caught.value).removesuffix(" Did you mean 'copy'?") == sentence
 
 
-@pytest.mark.parametrize("key", ["algo", "model"])
-def test_a_missing_choice(make: Make, plugins: Any, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "offer"),
+    [("algo", "one of "), ("model", "a Hugging Face directory, a hub id (OWNER/NAME) or one of ")],
+)
+def test_a_missing_choice(make: Make, plugins: Any, key: str, offer: str) -> None:
     from rlcore.compose.select import select
     from rlcore.config.layers import Layer
 
     flags = {"algo": "toy", "model": "tiny"}
     del flags[key]
-    with pytest.raises(ConfigError, match=f"^--{key} is missing: nothing chooses it, expected one of "):
+    sentence = re.escape(f"--{key} is missing: nothing chooses it, expected {offer}")
+    with pytest.raises(ConfigError, match=f"^{sentence}"):
         select(plugins.registry, None, Layer(label="", values=flags)).require_complete()
 
 

@@ -47,11 +47,14 @@ def find(name: str, registry: Registry, asked: str) -> FoundModel:
     if "/" in name:
         path = hub_config(name, asked)
         return FoundModel(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
+    near = did_you_mean(name, [family.name for family in families(registry) if family.preset])
+    raise ModelError(f"{asked}: found {name!r}, expected {offer(registry)}.{near}{registry.broken_note()}")
+
+
+def offer(registry: Registry) -> str:
+    """What names a model, for errors."""
     presets = [family.name for family in families(registry) if family.preset]
-    raise ModelError(
-        f"{asked}: found {name!r}, expected a Hugging Face directory, a hub id (OWNER/NAME) or one of "
-        f"{', '.join(presets) or 'none'}.{did_you_mean(name, presets)}{registry.broken_note()}"
-    )
+    return f"a Hugging Face directory, a hub id (OWNER/NAME) or one of {', '.join(presets) or 'none'}"
 
 
 def download(name: str, asked: str = "--model") -> str:
@@ -80,9 +83,13 @@ def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
         config = parse_json(file.read_text())
     except OSError as error:
         reason = error.strerror or error
-        raise ModelError(
-            f"{asked}: {file}: {reason}, so {file.parent} is not a Hugging Face model directory."
-        ) from error
+        is_run = (file.parent / "run.toml").is_file()
+        what = (
+            f"{file.parent} is a run; write its model out by rlcore export {file.parent} OUT, and name OUT."
+            if is_run
+            else f"{file}: {reason}, so {file.parent} is not a Hugging Face model directory."
+        )
+        raise ModelError(f"{asked}: {what}") from error
     except ValueError as error:
         raise ModelError(f"{asked}: {file} is broken JSON ({error}).") from error
     if not isinstance(config, dict):

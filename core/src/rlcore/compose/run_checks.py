@@ -82,7 +82,7 @@ def _complaints(
     yield from role_complaints(resolved, settings, suggestions)
     yield from role_table_complaints(resolved, _roles(resolved))
     yield from role_rank_complaints(resolved)
-    yield from eval_complaints(resolved)
+    yield from eval_complaints(resolved, settings)
     yield from teacher_complaints(
         run, _teacher_readers(resolved), resolved.loss.config.top_tokens, suggestions
     )
@@ -232,17 +232,19 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
         )
 
 
-def eval_complaints(chosen: Inference) -> Iterator[str]:
+def eval_complaints(chosen: Inference, settings: Mapping[str, Setting]) -> Iterator[str]:
     """Evaluations whose settings contradict each other, and what their generators object to."""
     yield from complaints_of(
         [evaluation.generator for evaluation in chosen.evals if evaluation.generator], chosen.run
     )
     for evaluation in chosen.evals:
-        config, at = evaluation.config, f"--eval.{evaluation.name}".replace("_", "-")
+        config, at = evaluation.config, flag_name(f"eval.{evaluation.name}")
         if config.samples > 1 and config.temperature == 0:
+            samples = settings[f"eval.{evaluation.name}.samples"].layer.at(f"eval.{evaluation.name}.samples")
+            more = "--temperature" if samples == "--samples" else f"{at}.temperature"
             yield (
-                f"{at}.samples: found {config.samples}, but at temperature 0 all answers to a prompt are the "
-                f"same; add {at}.temperature."
+                f"{samples}: found {config.samples}, but at temperature 0 all answers to a prompt are the "
+                f"same; add {more}."
             )
         if config.score_by == "reward" and not evaluation.judged_by(chosen.rewards):
             yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."

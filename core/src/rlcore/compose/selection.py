@@ -18,7 +18,7 @@ from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, EvalChoice
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.lookup import strongest
-from rlcore.compose.models import FoundModel
+from rlcore.compose.models import FoundModel, offer as offered_models
 from rlcore.compose.roles import role_of
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
@@ -142,7 +142,8 @@ class Selection:
             free = kind in OPTIONAL_KINDS or (kind in LIST_KINDS and kind not in REQUIRED_LISTS)
             if free or kind in unneeded or kind in self.entries or self.lists.get(kind):
                 continue
-            offer, note = self.registry.offer(kind), self.registry.broken_note()
+            offer = offered_models(self.registry) if kind is Kind.MODEL else self.registry.offer(kind)
+            note = self.registry.broken_note()
             raise ConfigError(f"{flag_name(key)} is missing: nothing chooses it, expected {offer}.{note}")
 
     def chosen(self, key: str) -> str | None:

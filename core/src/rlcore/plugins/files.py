@@ -15,6 +15,8 @@ def read(path: Path) -> PluginFile:
         content = path.read_bytes()
     except OSError as error:
         raise PluginError(f"{path}: {error.strerror or error}; expected a Python file.") from error
+    if path.suffix != ".py":
+        raise PluginError(f"{path}: expected a Python file, whose name ends in .py.")
     where = str(path.resolve())
     return PluginFile(name=path.name, path=where, content=content, sha256=hashlib.sha256(content).hexdigest())
 

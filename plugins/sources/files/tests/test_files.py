@@ -85,7 +85,7 @@ def test_a_key_with_dots_is_a_path_unless_the_row_has_it(tmp_path: Path) -> None
     (prompt,) = read(write(tmp_path / "a.jsonl", [row]), prompt_key="a.q", label_key="a.q.x").train
     assert prompt.label is None
     with pytest.raises(
-        DataError, match=r"line 1: no 'a\.p' \(prompt_key names another key\); found 'a', 'a\.q'"
+        DataError, match=r"line 1: no 'a\.p' \(--source.prompt-key names another key\); found 'a', 'a\.q'"
     ):
         read(tmp_path / "a.jsonl", prompt_key="a.p")
 
@@ -133,8 +133,8 @@ def test_parquet(tmp_path: Path) -> None:
     [
         ('{"prompt": ', "line 2: not JSON: Expecting value at column"),
         ("[1]", "line 2: expected an object with 'prompt', found a list."),
-        ('{"text": "p"}', "line 2: no 'prompt' (prompt_key names another key); found 'text'."),
-        ("{}", "line 2: no 'prompt' (prompt_key names another key); found nothing."),
+        ('{"text": "p"}', "line 2: no 'prompt' (--source.prompt-key names another key); found 'text'."),
+        ("{}", "line 2: no 'prompt' (--source.prompt-key names another key); found nothing."),
         ('{"prompt": 3}', "line 2: 'prompt' must be text or a list of chat messages, found a number."),
         ('{"prompt": true}', "found a boolean."),
         ('{"prompt": ""}', "line 2: 'prompt' is empty."),

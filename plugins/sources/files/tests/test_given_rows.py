@@ -73,7 +73,7 @@ def test_rollouts_ignore_what_a_row_gives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"prompt": "a"}, "line 1: no 'response' (response_key names another key); found 'prompt'."),
+        ({"prompt": "a"}, "line 1: no 'response' (--source.response-key names another key); found 'prompt'."),
         ({"prompt": "a", "response": ""}, "line 1: 'response' is empty."),
         (
             {"prompt": "a", "response": 3},

@@ -35,7 +35,8 @@ def required(row: Row, key: str, setting: str, where: str) -> Json:
         if key in row:
             raise DataError(f"{where}: {key!r} is null.")
         names = ", ".join(repr(name) for name in row) or "nothing"
-        raise DataError(f"{where}: no {key!r} ({setting} names another key); found {names}.")
+        flag = f"--source.{setting.replace('_', '-')}"
+        raise DataError(f"{where}: no {key!r} ({flag} names another key); found {names}.")
     return found
 
 
