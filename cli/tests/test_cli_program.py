@@ -81,6 +81,7 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
             "plugins lst",
             "error: No such command 'lst', expected one of check, show; see rlcore plugins --help.",
         ),
+        ("plugins show a.py", "error: plugins show: nothing is called 'a.py'. Load a file by --plugin a.py."),
         ("plugins show", "error: NAME is missing; see rlcore plugins show --help."),
         ("train -steps 3", "error: -steps: expected two dashes, --steps."),
         (
@@ -139,6 +140,7 @@ def test_a_part_of_a_file_is_shown_with_its_file(tmp_path: Path, capsys: pytest.
     assert run(["--plugin", str(file), "plugins", "show", "brevity"]) == 0
     out = capsys.readouterr().out
     assert f":brevity ({file})" in out
+    assert f"  chosen by  --plugin {file} --reward brevity\n" in out
     assert "cannot be found" not in out
 
 

@@ -113,7 +113,7 @@ def _print(summary: EvalSummary) -> None:
     names = list(dict.fromkeys(name for metrics in summary.eval.values() for name in metrics))
     names.sort(key=lambda name: name in _LAST)
     table = Table(box=SIMPLE)
-    table.add_column("", no_wrap=True)
+    table.add_column("set", no_wrap=True)
     for column in summary.eval:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_row("prompts", *(str(summary.prompts[column]) for column in summary.eval))

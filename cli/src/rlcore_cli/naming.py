@@ -52,5 +52,6 @@ def named(program: Program, name: str, asked: str) -> list[Offer]:
     if not found:
         known = {one.name for one in every} | {info.name for info in program.plugins.infos}
         note = program.plugins.registry.broken_note()
-        raise PluginError(f"{asked}: nothing is called {name!r}.{did_you_mean(name, known)}{note}")
+        near = f" Load a file by --plugin {name}." if name.endswith(".py") else did_you_mean(name, known)
+        raise PluginError(f"{asked}: nothing is called {name!r}.{near}{note}")
     return found

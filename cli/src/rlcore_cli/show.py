@@ -40,7 +40,8 @@ def _lines(offer: Offer) -> Iterator[str]:
         yield f"  run by     rlcore {offer.name}"
         return
     record = entry.record
-    yield f"  chosen by  --{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
+    file = f"--plugin {provider.dist} " if provider.is_file else ""
+    yield f"  chosen by  {file}--{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
     if isinstance(record, Algorithm):
         yield f"  paper      {record.paper}"
         yield from (f"  {kind:<10} {_listed(parts)}" for kind, parts in record.parts.items())

@@ -90,7 +90,7 @@ class FileSource:
         train, held_out = _split(rows, fraction)
         if not train or not held_out:
             raise DataError(
-                f"{location.path}: eval_fraction {fraction} leaves {len(train)} prompts to train on"
+                f"{location.path}: --source.eval-fraction {fraction} leaves {len(train)} prompts to train on"
                 f" and {len(held_out)} held out of {len(rows)}; both must have some."
             )
         return train, held_out
