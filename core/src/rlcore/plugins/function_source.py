@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from rlcore.api.config import NAME
 from rlcore.api.errors import ConfigError
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import EXPECTED, kind_of
@@ -58,6 +59,10 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
         source = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
         raise ConfigError(f"{kind}: the source of {name} is not known; write it to a file.") from error
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"{kind}: found {name}, expected a name of lower-case letters, digits and underscores."
+        )
     if kind_of(function) != kind:
         raise ConfigError(f"{kind}: by its parameters {name} is no {kind}, expected {EXPECTED[Kind(kind)]}.")
     imports = "".join(f"{line}\n" for line in _imports(kind, inspect.unwrap(function), source))
