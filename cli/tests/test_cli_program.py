@@ -112,6 +112,8 @@ def test_the_own_commands_are_there_without_any_plugin(
     assert {row["distribution"] for row in listed["plugins"]} == {"rlcore", "rlcore-cli"}
     assert {"kind": "tracker", "name": "jsonl"}.items() <= listed["plugins"][0].items()
     assert listed["broken"] == []
+    assert run(["--help"]) == 0
+    assert "between checkpoints and Hugging Face directories" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_part_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -> None:

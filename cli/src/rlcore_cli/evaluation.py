@@ -42,8 +42,8 @@ CHOICES: Mapping[str, str] = {
     "data": "prompts to evaluate on: a .jsonl or .parquet file (repeatable)",
     "task": "procedural task whose held-out prompts to evaluate on",
     EVAL: "a set to evaluate on, by a name: NAME=PATH, or NAME=TASK",
-    "reward": "reward, NAME or NAME=WEIGHT; without one, an answer must be the label",
-    "generator": "rollout generator",
+    "reward": "reward: NAME or FILE.py:FUNCTION, with =WEIGHT in a sum; none: an answer must be the label",
+    "generator": "rollout generator: NAME or FILE.py:FUNCTION",
     "engine": "generation engine",
     "cluster": "where the processes are",
 }

@@ -72,7 +72,7 @@ def group(program: Program) -> click.Group:
             if name in commands:
                 command = _clashing(name, commands[name][0], owner)
             commands[name] = (owner, command)
-    made = click.Group(
+    made = _Commands(
         "rlcore",
         commands={name: command for name, (_, command) in sorted(commands.items())},
         params=early_options(),
@@ -80,6 +80,19 @@ def group(program: Program) -> click.Group:
         epilog="The flags of a run: rlcore train --algo NAME --help",
     )
     return click.version_option(__version__, prog_name="rlcore")(made)
+
+
+class _Commands(click.Group):
+    """Commands with the whole first paragraph of their help, where click cuts it after some words."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        told = {
+            name: command.short_help or (command.help or "").split("\n\n")[0]
+            for name, command in self.commands.items()
+            if not command.hidden
+        }
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(text.split())) for name, text in told.items()])
 
 
 def _clashing(name: str, first: str, second: str) -> click.Command:
