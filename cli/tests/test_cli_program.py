@@ -83,6 +83,10 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("plugins show a.py", "error: plugins show: nothing is called 'a.py'. Load a file by --plugin a.py."),
         ("plugins show", "error: NAME is missing; see rlcore plugins show --help."),
+        (
+            "train --algo grpo --model qwen3 --eval.b copy",
+            "error: --eval.b belongs to the evaluation 'b', which does not exist; add --eval b=PATH.",
+        ),
         ("train -steps 3", "error: -steps: expected two dashes, --steps."),
         (
             "plan --model qwen3",

@@ -136,7 +136,10 @@ def arguments(settings: Mapping[str, Any]) -> list[str]:
 
 def _flags(name: str, value: Any) -> Iterator[str]:
     table, _, key = name.partition(".")
-    if isinstance(value, bool) and (not key or table in SWITCHES):
+    evaluation, _, what = key.partition(".")
+    if table == "eval" and evaluation and what in ("", "task", "data"):  # no flags of their own
+        yield f"--eval={evaluation}={value}"
+    elif isinstance(value, bool) and (not key or table in SWITCHES):
         yield flag_name(name if value else f"no_{name}")
     elif isinstance(value, list | tuple):
         yield from (f"{flag_name(name)}={_text(item)}" for item in value)

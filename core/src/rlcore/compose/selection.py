@@ -306,7 +306,7 @@ class Selection:
         table, _, key = name.rpartition(".")
         first, _, rest = table.partition(".")
         known_evals = {evaluation.name for evaluation in self.evals}
-        if first == EVAL and (evaluation := rest.partition(".")[0]) not in known_evals:
+        if first == EVAL and (evaluation := rest.partition(".")[0] or key) not in known_evals:
             return (
                 f"belongs to the evaluation {evaluation!r}, which does not exist; add --eval "
                 f"{evaluation}=PATH."
