@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlcore import Fp8Weights, checksum, wire_tensors
 from rlcore_sglang import bucket as sglang_bucket
 from rlcore_sglang.publish import TensorPublisher
 from rlcore_toolkit.publishers.bucket import bucketed
@@ -91,3 +92,23 @@ def test_a_router_bias_in_fp32_can_be_viewed_behind_an_odd_number_of_bf16(tmp_pa
         "gate.e_score_correction_bias": torch.float32,
     }
     assert all(torch.equal(found[name].float(), value) for name, value in weights.items())
+
+
+@pytest.mark.parametrize("limit", [1, 40, 1000])
+def test_a_weight_in_fp8_brings_its_scales_in_the_same_bucket(tmp_path: Path, limit: int) -> None:
+    """So do the two that SGLang makes one matrix of, with the scales of both."""
+    generator = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(3, 5, generator=generator) for name in (*ONE, "norm.weight")}
+    fp8 = Fp8Weights(block=(2, 4), names=frozenset(ONE))
+    publisher = TensorPublisher(root=tmp_path, dtype="bf16", bucket_bytes=limit).in_fp8(fp8)
+    found: dict[str, torch.Tensor] = {}
+    for piece in publisher.pieces(weights.items(), sends=True, tells=True):
+        names, read = piece.bucket.names, unflattened(piece.content, set())
+        assert {f"{name}_scale_inv" for name in names if name in ONE} <= set(names)
+        assert (ONE[0] in names) == (ONE[3] in names)
+        assert {name: checksum(one) for name, one in read.items()} == piece.checksums
+        found |= read
+    wanted = wire_tensors(weights.items(), "bf16", fp8)
+    assert {name: checksum(one) for name, one in found.items()} == {
+        name: checksum(one) for name, one in wanted.items()
+    }

@@ -46,6 +46,13 @@ def test_positions_that_it_lacks_on_a_cpu_are_refused_there(rope: dict[str, Any]
         check_model(config, on_gpu=False)
 
 
+def test_fp8_is_for_gpus() -> None:
+    config = _config(quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
+    check_model(config, on_gpu=True)
+    with pytest.raises(ModelError, match="computes on GPUs alone"):
+        check_model(config, on_gpu=False)
+
+
 @pytest.mark.parametrize("architecture", [LATENT, FLASH])
 @pytest.mark.parametrize("kind", ["linear", "llama3"])
 def test_positions_that_it_takes_for_others_are_refused(architecture: str, kind: str) -> None:

@@ -103,7 +103,7 @@ class SglangConfig(EngineConfig):
             yield (
                 f"--sglang.{QUANTIZES}: found {given[QUANTIZES]}, but SGLang takes new weights into "
                 f"quantized ones of Qwen2 and Qwen3 alone, and with --sglang.load-format {RELOADS}; add "
-                f"that, or leave --sglang.{QUANTIZES} out."
+                f"that, or leave --sglang.{QUANTIZES} out (a --model in FP8 blocks needs neither)."
             )
         yield from self._of_replicas(fields)
         if SPECULATES not in given:

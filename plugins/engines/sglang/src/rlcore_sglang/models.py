@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ModelError, classifier_of
+from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ModelError, classifier_of, fp8_block
 from rlcore_toolkit import is_decoder
 
 LATENT = "DeepseekV3ForCausalLM"
@@ -29,6 +29,11 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
         raise ModelError(
             f"--engine sglang: found a {found}, but of reward models SGLang serves "
             f"{', '.join(SGLANG_CLASSIFIERS)}{also}."
+        )
+    if not on_gpu and fp8_block(hf_config.get("quantization_config")) is not None:
+        raise ModelError(
+            "--engine sglang: found a model in FP8, with which rlcore's SGLang computes on GPUs alone; on a "
+            "CPU take --engine local, or full weights, which rlcore convert makes."
         )
     architectures = hf_config.get("architectures") or ()
     if LATENT in architectures:
