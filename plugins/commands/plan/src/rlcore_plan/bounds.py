@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from rlcore import ModelFacts
 from rlcore_plan.engines import Engines, sequence_cache, weights as engine_weights
-from rlcore_plan.memory import BYTES
 from rlcore_plan.phases import CACHE, Needs, Run
-from rlcore_plan.weights import parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,7 @@ def bounds(facts: ModelFacts, run: Run, found: Needs, bandwidth: Bandwidth, per_
     if bandwidth.network and run.engines:
         hosts = max(1, min(engines.gpus for engines in run.engines) // per_node)
         # each host of an engine receives its part of the weights
-        publication = parameters(facts) * BYTES[run.published_dtype] / hosts / bandwidth.network
+        publication = run.published_bytes(facts) / hosts / bandwidth.network
     return Bounds(rollout=rollout, tokens=tokens, publication=publication)
 
 

@@ -88,9 +88,14 @@ def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float
 
 def _held(weight: Weight, engines: Engines, dtype: str) -> int:
     """Bytes of a weight; the scales of quantized ones are left out, 1 in 4000 or less."""
-    if engines.weight_bits is None or weight.name in FULL or weight.name.endswith("norm"):
+    if engines.weight_bits is None or not is_quantized(weight):
         return weight.numel * BYTES[engines.dtype or dtype]
     return weight.numel * engines.weight_bits // BITS
+
+
+def is_quantized(weight: Weight) -> bool:
+    """Whether quantized engines hold the weight in fewer bits."""
+    return weight.name not in FULL and not weight.name.endswith("norm")
 
 
 def sequence_cache(facts: ModelFacts, engines: Engines, dtype: str) -> int:

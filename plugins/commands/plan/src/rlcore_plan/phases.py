@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
 from rlcore_plan.engines import (
+    BITS,
     Engines,
     Frozen,
     sequence_cache,
@@ -42,7 +43,8 @@ class Run:
     """What a run does with the GPUs, whatever its layout.
 
     `apart`: roles with ranks of their own. `engines`: of each group; empty: nothing generates, or it is not
-    planned. `sleep`: as `--sleep`. `bucket`: bytes of one message of a publication.
+    planned. `sleep`: as `--sleep`. `bucket`: bytes of one message of a publication. `sends_fp8`: the model is
+    in FP8, so that a publication quantizes.
     """
 
     work: Workload
@@ -54,11 +56,18 @@ class Run:
     is_colocated: bool = True
     sleep: str = "none"
     bucket: int = 0
+    sends_fp8: bool = False
 
     @property
     def published_dtype(self) -> str:
-        """In which weights travel to the engines."""
+        """In which weights travel to the engines; of what is in FP8, that of the rest."""
         return next((one.dtype for one in self.engines if one.dtype), self.work.dtype)
+
+    def published_bytes(self, facts: ModelFacts) -> int:
+        """Bytes that reach an engine with each publication: every weight once."""
+        bits = BITS if self.sends_fp8 else None
+        one = Engines(count=1, sequences=1, tokens=1, weight_bits=bits)
+        return engine_weights(facts, one, self.published_dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +157,7 @@ def _working(apart: Apart, machines: Machines) -> Phase:
 def _publication(facts: ModelFacts, layout: Layout, memory: Memory, run: Run, machines: Machines) -> Phase:
     dtype = run.work.dtype
     held = _awake(memory, "none" if run.sleep == "none" or not run.is_colocated else "optimizer")
-    made = publication(facts, layout, dtype, run.published_dtype, run.bucket)
+    made = publication(facts, layout, dtype, run.published_dtype, run.bucket, fp8=run.sends_fp8)
     items = {**held, "publication": made}
     if run.is_colocated:  # a GPU has an engine of one group
         items[SERVED] = max(engine_weights(facts, engines, dtype) for engines in run.engines)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from rlcore import ModelFacts
+from rlcore_plan.engines import is_quantized
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES
 from rlcore_plan.weights import stage
@@ -29,15 +30,24 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Sent:
-    """A tensor: its bytes in the bucket, those `made` for it until then, and more while it is gathered."""
+    """A tensor: its bytes in the bucket, those `made` for it until then, and more while it is gathered, or
+
+    quantized: two copies in fp32 (`rlcore.quantize_fp8`).
+    """
 
     size: int
     made: float
     passing: float
+    quantizing: int
 
 
-def publication(facts: ModelFacts, layout: Layout, dtype: str, sent_as: str, bucket: int) -> int:
-    """The most at one time, beside weights of `dtype`, with buckets of `bucket` bytes of `sent_as`."""
+def publication(
+    facts: ModelFacts, layout: Layout, dtype: str, sent_as: str, bucket: int, *, fp8: bool = False
+) -> int:
+    """The most at one time, beside weights of `dtype`, with buckets of `bucket` bytes of `sent_as`.
+
+    `fp8`: what can be is quantized.
+    """
     sharing = Sharing(
         tensor=min(layout.tensor, 2),
         is_piped=layout.pipeline > 1,
@@ -45,26 +55,29 @@ def publication(facts: ModelFacts, layout: Layout, dtype: str, sent_as: str, buc
         expert_tensor=min(layout.expert_tensor, 2),
         mtp=layout.mtp,
     )
-    return _peak(facts, sharing, dtype, sent_as, bucket)
+    return _peak(facts, sharing, dtype, sent_as, bucket, fp8)
 
 
 @cache
-def _peak(facts: ModelFacts, sharing: Sharing, dtype: str, sent_as: str, bucket: int) -> int:
-    copies = 1 if dtype == sent_as else 2  # of a bucket: a cast comes before it
+def _peak(facts: ModelFacts, sharing: Sharing, dtype: str, sent_as: str, bucket: int, fp8: bool) -> int:
+    copies = 1 if dtype == sent_as and not fp8 else 2  # of a bucket: a cast comes before it
     most = made = 0.0
-    before = size = 0
-    for one in _tensors(facts, sharing, BYTES[dtype], BYTES[sent_as]):
+    before = size = quantizing = 0
+    for one in _tensors(facts, sharing, BYTES[dtype], BYTES[sent_as], fp8=fp8):
         most = max(most, before + made + one.made + one.passing)
         if size and size + one.size > bucket:  # the bucket is put together, and the next tensor is there
-            most = max(most, made + one.made + copies * size)
-            before, size, made = size, 0, 0.0
+            most = max(most, made + one.made + copies * size + quantizing)
+            before, size, made, quantizing = size, 0, 0.0, 0
         size += one.size
         made += one.made
-    return int(max(most, made + copies * size))
+        quantizing = max(quantizing, one.quantizing)
+    return int(max(most, made + copies * size + quantizing))
 
 
-def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int) -> Iterator[Sent]:
-    """In the order of a publication. `held`, `sent`: bytes of a number in the trainer, and on the way."""
+def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int, *, fp8: bool) -> Iterator[Sent]:
+    """In the order of a publication. `held`, `sent`: bytes of a number in the trainer, and on the way; of
+    those in FP8 it is 1.
+    """
     whole = stage(facts, Layout(world=1, mtp=sharing.mtp), 0)
     halves = stage(facts, Layout(world=2, tensor=2, mtp=sharing.mtp), 0)
     for weight, half in zip(whole, halves, strict=True):
@@ -78,5 +91,11 @@ def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int) -> Itera
         made = matrix // parts * held * share
         # beside the whole matrix there are its pieces from the ranks, or the rows that were copied apart
         gathered = matrix * held * (2 if is_cut else 1) if share else 0
-        one = Sent(size=matrix // parts * sent, made=made, passing=gathered - made)
+        is_small, numel = fp8 and is_quantized(weight), matrix // parts
+        one = Sent(
+            size=numel * (1 if is_small else sent),
+            made=made,
+            passing=gathered - made,
+            quantizing=numel * 2 * BYTES["fp32"] if is_small else 0,
+        )
         yield from (one for _ in range(count * parts))

@@ -10,7 +10,7 @@ from rlcore import ModelFacts
 from rlcore_plan.bounds import Bounds
 from rlcore_plan.memory import Workload
 from rlcore_plan.phases import Machines, Run
-from rlcore_plan.search import Candidate, apart, cache_bytes, publication_bytes
+from rlcore_plan.search import Candidate, apart, cache_bytes
 from rlcore_plan.weights import active_parameters, parameters
 
 
@@ -48,7 +48,7 @@ def _about(model: str, facts: ModelFacts, machines: Machines, run: Run) -> dict[
         "model": model,
         "parameters": parameters(facts),
         "active_parameters": active_parameters(facts),
-        "publication_bytes": publication_bytes(facts, run.published_dtype),
+        "publication_bytes": run.published_bytes(facts),
         "cache_bytes_per_token": cache_bytes(facts, run.published_dtype),
         "usable_bytes": machines.usable,
         "workload": asdict(work),

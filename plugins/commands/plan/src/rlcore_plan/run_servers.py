@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ConfigError, ModelError, ModelFacts, classifier_of
+from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ConfigError, ModelError, ModelFacts, classifier_of, fp8_block
 from rlcore_plan.engines import Engines, Frozen
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES
@@ -32,7 +32,8 @@ def run_of(file: File, config: Mapping[str, Any], facts: ModelFacts, layout: Lay
             f"--config {file.path}: {GROUP}: found engines of several sizes ({found} GPUs), expected the "
             "same for all."
         )
-    return replace(run, engines=engines, frozen=tuple(_frozen(file)))
+    sends_fp8 = fp8_block(config.get("quantization_config")) is not None
+    return replace(run, engines=engines, frozen=tuple(_frozen(file)), sends_fp8=sends_fp8)
 
 
 def computes_on_gpus(file: File) -> bool:

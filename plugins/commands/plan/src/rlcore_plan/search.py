@@ -12,7 +12,6 @@ from rlcore_plan.layout import Layout, last_stage, objections
 from rlcore_plan.memory import BYTES, Memory
 from rlcore_plan.phases import Machines, Needs, Phase, Run, needs
 from rlcore_plan.units import GB
-from rlcore_plan.weights import parameters
 
 FLAGS = {
     **{"tensor": "--tp", "pipeline": "--pp", "context": "--cp"},
@@ -197,11 +196,6 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
     pieces = layout.replica * layout.expert * layout.expert_tensor
     eased = int(layout.recompute) + int(bool(candidate.run.optimizer.on_host))
     return (0, eased, pieces, len(set(layout.stages)), layout.pipeline, layout.tensor, memory.total)
-
-
-def publication_bytes(facts: ModelFacts, dtype: str) -> int:
-    """Bytes that reach an engine of this `dtype` with each publication: every weight once."""
-    return parameters(facts) * BYTES[dtype]
 
 
 def cache_bytes(facts: ModelFacts, dtype: str) -> int:

@@ -11,7 +11,7 @@ from rlcore_plan.bounds import Bounds
 from rlcore_plan.explanation import explain_rank
 from rlcore_plan.memory import of_stage
 from rlcore_plan.phases import Machines, Needs, Run
-from rlcore_plan.search import Candidate, apart, cache_bytes, publication_bytes
+from rlcore_plan.search import Candidate, apart, cache_bytes
 from rlcore_plan.units import GB, count_text, size_text, table_unit
 from rlcore_plan.weights import active_parameters, parameters
 
@@ -162,7 +162,7 @@ def _summary(console: Console, model: str, facts: ModelFacts, run: Run) -> None:
     cache = cache_bytes(facts, dtype) * CACHE_TOKENS
     console.print(f"[bold]{model}[/]: {count_text(parameters(facts))} parameters{active}, {work.dtype}.")
     console.print(
-        f"A publication carries {size_text(publication_bytes(facts, dtype))}; an engine's KV cache takes "
+        f"A publication carries {size_text(run.published_bytes(facts))}; an engine's KV cache takes "
         f"{size_text(cache)} for {CACHE_TOKENS} tokens.",
         highlight=False,
         soft_wrap=True,
