@@ -9,11 +9,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Prompt:
-    """Tokens to take in. `copies`: rows that continue from them. `score_from`: see `Decoder.prefill`."""
+    """Tokens to take in.
+
+    `copies`: rows that continue from them. `score_from`: see `Decoder.prefill`. `longest`: tokens that a row may
+    have in the end, these included.
+    """
 
     tokens: Sequence[int]
     copies: int = 1
     score_from: int | None = None
+    longest: int = 0
 
 
 class Decoder(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
@@ -18,6 +19,8 @@ from rlcore_toolkit import times_transposed
 LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
 PREFILL_TOKENS = 4096
 """Padded tokens that one prefill takes in at most, unless a single prompt is longer."""
+FIRST_POSITIONS = 512
+"""Positions that the cache has room for from the start, where its rows may become that long."""
 SCORE_TOKENS = 512
 """Positions whose logits exist at the same time while a prompt is scored."""
 
@@ -84,8 +87,7 @@ class LeanDecoder:
         self.layers = [self._layer(layer) for layer in model.model.layers]
         self.refresh()
         self.cos, self.sin = self._rope_table()
-        self.rows = 0
-        self.cache = self._empty_cache(0, 0)
+        self.clear()
 
     def _layer(self, module: Any) -> Layer:
         attention, mlp = module.self_attn, module.mlp
@@ -124,19 +126,19 @@ class LeanDecoder:
 
     def _empty_cache(self, rows: int, positions: int) -> Tensor:
         # Zeros, because a masked position still enters a product with 0, and 0 times garbage may be NaN.
-        return torch.zeros(
-            len(self.layers), 2, rows, self.kv_heads, positions, self.head_size, dtype=self.dtype
-        )
+        # numpy's are pages that the kernel clears when they are first used, and large ones.
+        shape = (len(self.layers), 2, rows, self.kv_heads, positions, self.head_size)
+        return torch.from_numpy(np.zeros(shape, f"u{self.dtype.itemsize}")).view(self.dtype)
 
     def _reserve(self, rows: int, positions: int) -> None:
-        """Make room, by doubling."""
+        """Make room: at once for what the rows may need in the end, if that is little, and then by doubling."""
         held_rows, held_positions = self.cache.shape[2], self.cache.shape[4]
         if rows <= held_rows and positions <= held_positions:
             return
         new_rows = held_rows if rows <= held_rows else max(rows, 2 * held_rows)
         new_positions = held_positions
         if positions > held_positions:
-            new_positions = min(max(positions, 2 * held_positions, 16), max(self.context_length, positions))
+            new_positions = max(positions, min(self.longest, max(2 * held_positions, FIRST_POSITIONS)))
         grown = self._empty_cache(new_rows, new_positions)
         grown[:, :, : self.rows, :, :held_positions] = self.cache[:, :, : self.rows]
         self.cache = grown
@@ -179,6 +181,7 @@ class LeanDecoder:
         ids = torch.tensor([[*prompt.tokens, *([0] * (width - len(prompt.tokens)))] for prompt in prompts])
         source = torch.repeat_interleave(torch.tensor([prompt.copies for prompt in prompts]))
         start, stop = self.rows, self.rows + len(source)
+        self.longest = max(self.longest, *(prompt.longest for prompt in prompts))
         self._reserve(stop, width)
         self.rows = stop
         cos, sin = self.cos[:width], self.sin[:width]
@@ -237,15 +240,8 @@ class LeanDecoder:
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """One query a row: heads that share a kv head are rows of its matrix. [B, heads * head size]."""
         query = query.view(self.rows, self.kv_heads, -1, self.head_size)
-        if self.dtype == torch.float32:
-            # Plain matrix products beat the fused kernel here, whose blocks are made for many queries.
-            # Keys go first: a product that reads them row by row is faster than one by columns.
-            scores = torch.matmul(keys, (query * self.scale).transpose(2, 3)).transpose(2, 3)
-            weights = torch.softmax(scores + mask, dim=-1)
-            return torch.matmul(weights, values).flatten(1)
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=self.scale).flatten(
-            1
-        )
+        attended = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=self.scale)
+        return attended.flatten(1)
 
     def keep(self, order: Sequence[int]) -> None:
         """See `Decoder.keep`."""
@@ -259,6 +255,7 @@ class LeanDecoder:
     def clear(self) -> None:
         """See `Decoder.clear`."""
         self.rows = 0
+        self.longest = 0
         self.cache = self._empty_cache(0, 0)
 
 

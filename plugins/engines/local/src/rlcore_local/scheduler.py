@@ -153,7 +153,8 @@ class Scheduler:
             member.score_from for member in members if member.score_from is not None and member.scores is None
         ]
         copies = sum(member.limit > len(member.output) for member in members)
-        return Prompt(tokens, copies, min(starts) if starts else None)
+        longest = max(len(member.prompt) + member.limit for member in members)
+        return Prompt(tokens, copies, min(starts) if starts else None, longest)
 
     def _extend(self, rows: list[Sequence], logits: torch.Tensor) -> None:
         """Sample the first token of new rows, and let those that did not end with it run on."""
