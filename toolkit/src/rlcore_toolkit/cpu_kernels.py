@@ -6,6 +6,7 @@ Both are differentiable once and equal torch's own formulas up to the order of s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +19,20 @@ _BLOCK_ELEMENTS = 1 << 17
 """Half a MiB: a few such blocks fit the second-level cache of one core."""
 _MANY_ROWS = 32
 """From here on oneDNN is the faster one, where it is."""
-_TAKES_ONEDNN = torch.backends.mkldnn.is_available() and not (
-    torch.backends.mkl.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX2"
-)
-"""Whether products go to oneDNN. It knows AVX-512 of every maker, MKL that of Intel alone; with AVX2 the two
-have the same instructions, and MKL is the faster one."""
+
+
+def _takes_onednn() -> bool:
+    """Whether products go to oneDNN. It uses AVX-512 of every maker, MKL that of Intel alone. Where both use
+    the same instructions, MKL is the faster one."""
+    onednn, mkl = torch.backends.mkldnn.is_available(), torch.backends.mkl.is_available()
+    if not (onednn and mkl):
+        return onednn
+    cpuinfo = Path("/proc/cpuinfo")
+    is_intel = cpuinfo.is_file() and "GenuineIntel" in cpuinfo.read_text()
+    return torch.backends.cpu.get_cpu_capability() != "AVX2" and not is_intel
+
+
+_TAKES_ONEDNN = _takes_onednn()
 
 
 def fits_kernel(x: Tensor) -> bool:
@@ -118,7 +128,8 @@ def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
     """x [N, I] times the transpose of `weight` [O, I], without a gradient of its own.
 
     Many rows in fp32 go to oneDNN where that is faster than torch's own choice, MKL: with AVX-512 by a sixth
-    to a half, on processors that are not Intel's. (With AVX2 it is slower, by a twentieth to a fifth.)
+    to a half, on processors that are not Intel's. (With AVX2 it is slower by a twentieth to a fifth, and with
+    Intel's AVX-512 by up to a third where matrices are small.)
     """
     if _TAKES_ONEDNN and len(x) >= _MANY_ROWS and fits_kernel(x):
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
