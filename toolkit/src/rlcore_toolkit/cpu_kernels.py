@@ -24,7 +24,8 @@ _MANY_ROWS = 32
 def _takes_onednn() -> bool:
     """Whether products go to oneDNN. It uses AVX-512 of every maker, MKL that of Intel alone. Where both use
     the same instructions, MKL is the faster one."""
-    onednn, mkl = torch.backends.mkldnn.is_available(), torch.backends.mkl.is_available()
+    onednn: bool = torch.backends.mkldnn.is_available()
+    mkl: bool = torch.backends.mkl.is_available()
     if not (onednn and mkl):
         return onednn
     cpuinfo = Path("/proc/cpuinfo")

@@ -11,8 +11,8 @@ from torch import Tensor
 class Prompt:
     """Tokens to take in.
 
-    `copies`: rows that continue from them. `score_from`: see `Decoder.prefill`. `longest`: tokens that a row may
-    have in the end, these included.
+    `copies`: rows that continue from them. `score_from`: see `Decoder.prefill`. `longest`: tokens that a row
+    may have in the end, these included.
     """
 
     tokens: Sequence[int]

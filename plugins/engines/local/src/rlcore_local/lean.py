@@ -87,7 +87,9 @@ class LeanDecoder:
         self.layers = [self._layer(layer) for layer in model.model.layers]
         self.refresh()
         self.cos, self.sin = self._rope_table()
-        self.clear()
+        self.rows = 0
+        self.longest = 0
+        self.cache = self._empty_cache(0, 0)
 
     def _layer(self, module: Any) -> Layer:
         attention, mlp = module.self_attn, module.mlp
@@ -131,7 +133,7 @@ class LeanDecoder:
         return torch.from_numpy(np.zeros(shape, f"u{self.dtype.itemsize}")).view(self.dtype)
 
     def _reserve(self, rows: int, positions: int) -> None:
-        """Make room: at once for what the rows may need in the end, if that is little, and then by doubling."""
+        """Make room: at once for what the rows may need in the end, up to a limit, and then by doubling."""
         held_rows, held_positions = self.cache.shape[2], self.cache.shape[4]
         if rows <= held_rows and positions <= held_positions:
             return
