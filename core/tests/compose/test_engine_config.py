@@ -61,6 +61,8 @@ def test_a_port_in_use_is_seen() -> None:
         assert not is_free(port)
         with pytest.raises(ConfigError, match=f"--engine.port: found {port} for 2 engines, but port {port} "):
             check_ports(port, 2)
+        with pytest.raises(ConfigError, match=f"--engine.port: found {port}, but port {port} "):
+            check_ports(port, 1)
     assert is_free(port)
     assert not is_free(65536)
 

@@ -142,7 +142,10 @@ def _scaled(layer: Layer, entry: Entry) -> Layer:
     """
     assert isinstance(entry.record, Algorithm)
     scales = entry.record.scales.items()
-    scaled = {name: layer.values[name] * factor for name, factor in scales if name in layer.values}
+    # In 12 digits, where 0.2 * 0.1 is 0.02, as it is meant, and not 0.020000000000000004.
+    scaled = {
+        name: float(f"{layer.values[name] * factor:.12g}") for name, factor in scales if name in layer.values
+    }
     return replace(layer, values={**layer.values, **scaled})
 
 

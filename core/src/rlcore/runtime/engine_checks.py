@@ -45,11 +45,12 @@ def check_ports(first: int | None, engines: int) -> None:
     """Check that `--engine.port` and the ports after it are free."""
     from rlcore.network import is_free
 
+    among = f" for {engines} engines" if engines > 1 else ""
     for port in range(first, first + engines) if first else ():
         if not is_free(port):
             raise ConfigError(
-                f"--engine.port: found {first} for {engines} engines, but port {port} of this machine is in "
-                "use, or none; name another."
+                f"--engine.port: found {first}{among}, but port {port} of this machine is in use, or none; "
+                "name another."
             )
 
 
