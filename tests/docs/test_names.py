@@ -25,7 +25,7 @@ ASIDE = ("migrating_from_slime.md", "slime_flags.md", "megatron_fields.md", "ben
 """Pages with the flags of slime, with those that are refused, and with those of scripts."""
 OTHERS = {
     *("--decoder-last-pipeline-num-layers", "--group-rm"),  # slime's
-    *("--num_generations", "--num-generations"),  # TRL's, as typed and as told
+    "--num_generations",  # TRL's
     "--other",  # stands for any, in versions.md
     *("--shm-size", "--ipc"),  # Docker's
     "--model-path",  # of the server `rlcore_local`, started by hand

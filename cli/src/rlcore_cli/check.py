@@ -50,7 +50,7 @@ class CheckCommand(click.Command):
         made = options.SelectedCommand(
             _options(chosen, program.plugins.registry, args),
             run=lambda flags, params: _run(program, chosen, flags, params),
-            unknown=lambda name: _unknown(name, chosen),
+            unknown=lambda name, layer: _unknown(name, layer, chosen),
             passed={},
             name=self.name,
             help=self.help,
@@ -90,10 +90,10 @@ def table_of(entry: Entry) -> str:
     return f"{entry.kind}.{entry.record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
 
 
-def _unknown(name: str, chosen: Sequence[Offer]) -> str:
+def _unknown(name: str, layer: Layer, chosen: Sequence[Offer]) -> str:
     known = [flag.name for flag in _flags([one.entry for one in chosen if one.entry is not None])]
     near = did_you_mean(flag_name(name), map(flag_name, [*known, *_OF_PROMPTS, "kind", "json"]))
-    return f"{flag_name(name)} is unknown.{near}"
+    return f"{layer.at(name)} is unknown.{near}"
 
 
 # --- running ---------------------------------------------------------------------------------------------

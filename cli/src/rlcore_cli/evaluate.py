@@ -43,7 +43,7 @@ class EvalCommand(click.Command):
         made = options.SelectedCommand(
             _options(selection, args),
             run=lambda flags, params: _run(program, file, flags, params),
-            unknown=lambda name: unknown(name, Layer(label="", values={}), selection),
+            unknown=lambda name, layer: unknown(name, layer, selection),
             passed=options.passed_help(selection),
             name=self.name,
             help=self.help,

@@ -263,7 +263,8 @@ class SelectedCommand(click.Command):
     """A command with the flags of one selection.
 
     `run` gets the layer of the flags that were given, and all parameters; `unknown` words the refusal of a
-    setting that the selection does not have; `passed`: see `passed_help`.
+    setting that the selection does not have, with the layer that names it as it was typed; `passed`: see
+    `passed_help`.
     """
 
     allow_extra_args = True
@@ -274,7 +275,7 @@ class SelectedCommand(click.Command):
         params: Iterable[click.Parameter],
         *,
         run: Callable[[Layer, Params], None],
-        unknown: Callable[[str], str],
+        unknown: Callable[[str, Layer], str],
         passed: Mapping[str, tuple[str, str]],
         **known: Any,
     ) -> None:
@@ -291,7 +292,9 @@ class SelectedCommand(click.Command):
         except click.NoSuchOption as error:
             if single and not error.option_name.startswith("--"):
                 raise ConfigError(f"{single[0]}: expected two dashes, -{single[0]}.") from error
-            raise ConfigError(self._unknown(error.option_name.lstrip("-").replace("-", "_"))) from error
+            name = error.option_name.lstrip("-").replace("-", "_")
+            layer = Layer(label="", values={}, written_as={name: error.option_name})
+            raise ConfigError(self._unknown(name, layer)) from error
         if words:
             raise ConfigError(self._stray(words[0]))
         return words
@@ -304,7 +307,7 @@ class SelectedCommand(click.Command):
             return f"found {word!r}, expected options only: --NAME VALUE."
         if any(option in param.opts for param in self.params):
             return f"found {word!r}, expected {option} {value}."
-        return self._unknown(name)
+        return self._unknown(name, Layer(label="", values={}))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         format_groups(self.get_params(ctx), self._passed, ctx, formatter)

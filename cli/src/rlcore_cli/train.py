@@ -53,7 +53,7 @@ class TrainCommand(click.Command):
         made = options.SelectedCommand(
             options.all_options(selection, args),
             run=lambda flags, params: _run(program, file, flags, params),
-            unknown=lambda name: selection.unknown(name, Layer(label="", values={})),
+            unknown=selection.unknown,
             passed=options.passed_help(selection),
             name=self.name,
             help=self.help,

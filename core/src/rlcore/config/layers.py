@@ -26,7 +26,8 @@ ValueT = TypeVar("ValueT")
 class Layer:
     """Settings of one origin. `label`: its name in errors; empty: the command line.
 
-    `written_as`: what the user wrote in place of a setting, where that was a short form.
+    `written_as`: what the user wrote in place of a setting, where that was a short form, or an option that
+    nothing knows, with its dashes.
     """
 
     label: str
@@ -36,6 +37,8 @@ class Layer:
     def at(self, name: str) -> str:
         """Setting `name` as an error names it, so that the user finds it: a flag, or a file and its key."""
         name = self.written_as.get(name, name)
+        if name.startswith("--"):
+            return name
         return f"{self.label}: {name}" if self.label else flag_name(name)
 
 
@@ -95,7 +98,7 @@ def _sentence(
     fields = fields_of(config)
     key = next((str(place) for place in first["loc"] if place in fields), None)
     if key is None:
-        return f"[{table}]: {reason}." if table else f"{reason}."
+        return f"[{table}]: {reason}." if table and not reason.startswith("--") else f"{reason}."
     name = f"{table}.{key}" if table else key
     field = fields[key]
     if first["type"] == "missing":

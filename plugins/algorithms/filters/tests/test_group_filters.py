@@ -299,15 +299,18 @@ def test_each_component_is_made_from_its_defaults(component: Component) -> None:
     Part(name=component.name, factory=component.factory, config=component.config()).build()
 
 
+AT = "--filter.overlong"
+
+
 @pytest.mark.parametrize(
     ("config", "bad", "words"),
     [
         (OverlongConfig, {"mode": "cut"}, "mask"),
-        (OverlongConfig, {"mode": "penalty"}, "needs max_tokens and buffer"),
-        (OverlongConfig, {"mode": "penalty", "max_tokens": 4}, "needs max_tokens and buffer"),
-        (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 5}, "larger than max_tokens"),
+        (OverlongConfig, {"mode": "penalty"}, f"needs {AT}.max-tokens and {AT}.buffer"),
+        (OverlongConfig, {"mode": "penalty", "max_tokens": 4}, f"needs {AT}.max-tokens and {AT}.buffer"),
+        (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 5}, f"larger than {AT}.max-tokens 4"),
         (OverlongConfig, {"mode": "penalty", "max_tokens": 4, "buffer": 0}, "greater than"),
-        (OverlongConfig, {"max_tokens": 4}, "belong to mode penalty"),
+        (OverlongConfig, {"max_tokens": 4}, f"belong to {AT}.mode penalty"),
         (StalenessConfig, {"max_age": -1}, "greater than"),
         (StalenessConfig, {"mode": "penalty"}, "drop"),
         (DuplicatesConfig, {"min_distinct": 1}, "greater than"),

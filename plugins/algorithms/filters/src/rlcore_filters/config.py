@@ -24,13 +24,14 @@ class OverlongConfig(FilterConfig):
 
     @model_validator(mode="after")
     def _settings_of_the_mode(self) -> Self:
+        at = "--filter.overlong"
         given = [self.max_tokens is not None, self.buffer is not None]
         if self.mode == "penalty" and not all(given):
-            raise ValueError("mode penalty needs max_tokens and buffer")
+            raise ValueError(f"{at}.mode penalty needs {at}.max-tokens and {at}.buffer")
         if self.mode != "penalty" and any(given):
-            raise ValueError("max_tokens and buffer belong to mode penalty")
+            raise ValueError(f"{at}.max-tokens and {at}.buffer belong to {at}.mode penalty")
         if self.max_tokens is not None and self.buffer is not None and self.buffer > self.max_tokens:
-            raise ValueError(f"buffer {self.buffer} is larger than max_tokens {self.max_tokens}")
+            raise ValueError(f"{at}.buffer {self.buffer} is larger than {at}.max-tokens {self.max_tokens}")
         return self
 
     @property
