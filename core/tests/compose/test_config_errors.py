@@ -109,6 +109,11 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
         "--over-sample: found 2.0, but no rollout is partial; add --partial-rollouts.",
     ),
     (
+        {"on_publish": "abort"},
+        "--on-publish: found abort, but no request is in flight when the weights of a synchronous run "
+        "change; add --max-staleness.",
+    ),
+    (
         {"mask_stale_tokens": "true"},
         "--mask-stale-tokens: found true, but no rollout is partial; add --partial-rollouts.",
     ),
