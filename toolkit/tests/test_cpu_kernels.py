@@ -58,6 +58,23 @@ def test_swiglu_is_torchs_own(rows: int) -> None:
         torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_rms_norm_is_torchs_own(rows: int) -> None:
+    """The second one takes several blocks, the last of them shorter."""
+    x, weight, gradient = random(rows, 2, 96, seed=0), random(96, seed=1), random(rows, 2, 96, seed=2)
+
+    def own(x: Tensor, weight: Tensor) -> Tensor:
+        return kernels.kernel_rms_norm(x, weight, 1e-6)
+
+    def theirs(x: Tensor, weight: Tensor) -> Tensor:
+        return functional.rms_norm(x, (96,), weight, 1e-6)
+
+    ours = results(own, x, weight, gradient=gradient)
+    exact = results(theirs, x.double(), weight.double(), gradient=gradient.double())
+    for mine, wanted in zip(ours, exact, strict=True):
+        torch.testing.assert_close(mine.double(), wanted, rtol=1e-5, atol=1e-5 * wanted.abs().max().item())
+
+
 @pytest.mark.usefixtures("_library")
 def test_strided_inputs_are_read_right() -> None:
     x, weight = random(3, 40, 64, seed=0).transpose(0, 1), random(48, 128, seed=1)[:, :64]
@@ -67,11 +84,15 @@ def test_strided_inputs_are_read_right() -> None:
     for mine, exact in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, exact, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(kernels.kernel_swiglu(x), swiglu(x))
+    normed = functional.rms_norm(x, (64,), weight[0, :64], 1e-6)
+    torch.testing.assert_close(kernels.kernel_rms_norm(x, weight[0, :64], 1e-6), normed)
 
 
 def test_a_block_of_one_row_is_the_row_of_many() -> None:
     x = random(3000, 192, seed=0)
-    assert torch.equal(kernels.kernel_swiglu(x)[1234], kernels.kernel_swiglu(x[1234:1235])[0])
+    weight = random(192, seed=1)
+    for kernel in (kernels.kernel_swiglu, lambda rows: kernels.kernel_rms_norm(rows, weight, 1e-6)):
+        assert torch.equal(kernel(x)[1234], kernel(x[1234:1235])[0])
 
 
 def test_only_fp32_on_a_cpu_fits() -> None:

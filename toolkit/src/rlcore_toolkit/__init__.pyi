@@ -13,6 +13,7 @@ from .config_facts import (
 from .cpu_kernels import (
     fits_kernel as fits_kernel,
     kernel_linear as kernel_linear,
+    kernel_rms_norm as kernel_rms_norm,
     kernel_swiglu as kernel_swiglu,
     times_transposed as times_transposed,
 )

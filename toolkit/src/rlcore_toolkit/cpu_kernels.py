@@ -1,6 +1,6 @@
-"""What a training step on a CPU spends its time on: linear layers and SwiGLU, in fp32.
+"""What a training step on a CPU spends its time on: linear layers, SwiGLU and RMS norms, in fp32.
 
-Both are differentiable once and equal torch's own formulas up to the order of sums.
+They are differentiable once and equal torch's own formulas up to the order of sums.
 """
 
 from __future__ import annotations
@@ -84,6 +84,52 @@ class _SwiGlu(torch.autograd.Function):
             torch.ops.aten.silu_backward.grad_input(of_gate, gate, grad_input=of_gate)
             torch.mul(functional.silu(gate), incoming[block], out=of_up)
         return out.view(*gradient.shape[:-1], 2 * half)
+
+
+# --- RMS norm ----------------------------------------------------------------------------------------------
+
+
+def kernel_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [..., H] divided by the root of its mean square, times `weight` [H] → [..., H].
+
+    Works through blocks of rows, as `kernel_swiglu`, and keeps one number a row beside its input. On one core
+    a forward and a backward pass take a third to two thirds of torch's time.
+    """
+    out: Tensor = _RmsNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call] # torch does not type it
+    return out
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        size = x.shape[-1]
+        rows = x.reshape(-1, size)
+        out, scale = torch.empty_like(rows), rows.new_empty(len(rows), 1)
+        for block in _blocks(len(rows), size):
+            norm = torch.linalg.vector_norm(rows[block], dim=-1, keepdim=True)
+            scale[block] = norm.square_().div_(size).add_(eps).rsqrt_()
+            torch.mul(rows[block], scale[block], out=out[block]).mul_(weight)
+        ctx.save_for_backward(rows, scale, weight)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        """With n = x * scale and the incoming gradient g: the gradient of the weight is g * n, summed up.
+
+        That of x is scale * (g * weight - n * mean(g * weight * n)).
+        """
+        rows, scale, weight = ctx.saved_tensors
+        size = rows.shape[1]
+        incoming = gradient.reshape(-1, size)
+        of_x, of_weight = torch.empty_like(rows), torch.zeros_like(weight)
+        for block in _blocks(len(rows), size):
+            normed = rows[block] * scale[block]
+            product = incoming[block] * normed
+            of_weight += product.sum(0)
+            mean = torch.mv(product, weight).div_(size).unsqueeze(1)
+            torch.mul(incoming[block], weight, out=of_x[block])
+            of_x[block].addcmul_(normed, mean, value=-1).mul_(scale[block])
+        return of_x.view(gradient.shape), of_weight, None
 
 
 # --- linear layers -----------------------------------------------------------------------------------------

@@ -8,10 +8,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore_megatron.mcore.imports import device
+from rlcore_toolkit import fits_kernel, kernel_rms_norm
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [..., H] over its last dimension, in the order of Hugging Face: normalize in fp32, cast, scale."""
+    if fits_kernel(x):
+        return kernel_rms_norm(x, weight, eps)
     if x.dtype == torch.float32:
         return functional.rms_norm(x, (x.shape[-1],), weight, eps)
     return weight * functional.rms_norm(x.float(), (x.shape[-1],), None, eps).to(x.dtype)
