@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,25 @@ def test_runs_that_start_together_have_a_folder_each(tmp_path: Path, monkeypatch
     with run_folder(None, "grpo-qwen3") as one, run_folder(None, "grpo-qwen3") as other:
         assert one != other
         assert {one, other} == set(Path("runs").iterdir())
+
+
+def test_a_run_that_fails_takes_its_folder_from_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Path.mkdir
+
+    def mkdir(self: Path, *of: Any, **more: Any) -> None:
+        made(self, *of, **more)
+        if self.name == "runs" and not gone:
+            gone.append(self)
+            self.rmdir()  # as another run does that had made it, and failed
+
+    gone: list[Path] = []
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with run_folder(None, "grpo-qwen3") as folder:
+        assert gone
+        assert folder.is_dir()
 
 
 def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:

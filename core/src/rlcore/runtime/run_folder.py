@@ -26,6 +26,8 @@ MODEL_DIR = "model"
 """The folder with the model of a preset, if the run started from one."""
 
 CHECKPOINTS = "checkpoints"
+_PRIVATE = 0o700
+"""Prompts, samples and weights are their owner's."""
 PLUGINS = "plugins"
 
 
@@ -47,11 +49,14 @@ def run_folder(run_dir: Path | None, name: str = "", *, resume: bool = False) ->
     parent = Path("runs") if run_dir is None else run_dir.parent
     made = [path for path in (parent, *parent.parents) if not path.exists()]
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        folder = _new(parent, name) if run_dir is None else run_dir
-        folder.mkdir(mode=0o700, exist_ok=True)  # prompts, samples and weights are their owner's
+        if run_dir is None:
+            folder = _new(parent, name)
+        else:
+            folder = run_dir
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--run-dir {run_dir or parent}: cannot be made: {error.strerror}.") from error
+        raise ConfigError(f"the run's folder in {parent} cannot be made: {error.strerror}.") from error
     try:
         yield folder
     except BaseException:
@@ -68,11 +73,15 @@ def _new(parent: Path, name: str) -> Path:
     stamped = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     folder, number = parent / stamped, 1
     while True:
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+        parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=_PRIVATE)
             return folder
-        number += 1
-        folder = parent / f"{stamped}-{number}"
+        except FileNotFoundError:
+            continue  # another run failed, and took the empty parent with it
+        except FileExistsError:
+            number += 1
+            folder = parent / f"{stamped}-{number}"
 
 
 def check_folder(folder: Path, before: os.stat_result) -> None:
