@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from rlcore.checksums import checksum
+from rlcore_local import lean
 from rlcore_local.requests import RequestError
 from rlcore_local.weights import SharedTensor
 
@@ -50,6 +51,30 @@ def test_equal_lists_begun_at_once_are_bit_equal(model_path: Callable[..., Path]
     for rid in first:
         both = [one[rid]["meta_info"]["output_token_logprobs"] for one in (first, second)]
         assert both[0] == both[1], "bit-equal"
+
+
+def test_the_cache_holds_what_its_rows_may_need_at_once_or_by_doubling(
+    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    empty = lean.LeanDecoder._empty_cache
+
+    def seen(self: lean.LeanDecoder, rows: int, positions: int) -> torch.Tensor:
+        sizes.append(positions)
+        return empty(self, rows, positions)
+
+    def run(first_positions: int) -> dict[str, list[int]]:
+        monkeypatch.setattr(lean, "FIRST_POSITIONS", first_positions)
+        engine = local(model_path("qwen3"), max_batch=4)
+        made = [engine.sequence(str(i), prompt, sampling_seed=i, **LONG) for i, prompt in enumerate(PROMPTS)]
+        sizes.clear()
+        return outputs(engine.run(made))
+
+    monkeypatch.setattr(lean.LeanDecoder, "_empty_cache", seen)
+    at_once = run(512)
+    assert sizes == [35, 39], "the longest prompt and its 30 tokens: of the first four, then of the fifth"
+    assert run(8) == at_once
+    assert sizes == [8, 16, 32, 35, 39]
 
 
 def test_many_answers_are_handed_over_while_others_are_written(

@@ -11,14 +11,14 @@ from torch import Tensor
 class Prompt:
     """Tokens to take in.
 
-    `copies`: rows that continue from them. `score_from`: see `Decoder.prefill`. `longest`: tokens that a row
-    may have in the end, these included.
+    `longest`: tokens that a row may have in the end, these included. `copies`: rows that continue from them.
+    `score_from`: see `Decoder.prefill`.
     """
 
     tokens: Sequence[int]
+    longest: int
     copies: int = 1
     score_from: int | None = None
-    longest: int = 0
 
 
 class Decoder(Protocol):

@@ -89,6 +89,7 @@ class LeanDecoder:
         self.cos, self.sin = self._rope_table()
         self.rows = 0
         self.longest = 0
+        self.used = 0
         self.cache = self._empty_cache(0, 0)
 
     def _layer(self, module: Any) -> Layer:
@@ -135,15 +136,15 @@ class LeanDecoder:
     def _reserve(self, rows: int, positions: int) -> None:
         """Make room: at once for what the rows may need in the end, up to a limit, and then by doubling."""
         held_rows, held_positions = self.cache.shape[2], self.cache.shape[4]
-        if rows <= held_rows and positions <= held_positions:
-            return
-        new_rows = held_rows if rows <= held_rows else max(rows, 2 * held_rows)
-        new_positions = held_positions
-        if positions > held_positions:
-            new_positions = max(positions, min(self.longest, max(2 * held_positions, FIRST_POSITIONS)))
-        grown = self._empty_cache(new_rows, new_positions)
-        grown[:, :, : self.rows, :, :held_positions] = self.cache[:, :, : self.rows]
-        self.cache = grown
+        if rows > held_rows or positions > held_positions:
+            new_rows = held_rows if rows <= held_rows else max(rows, 2 * held_rows)
+            new_positions = held_positions
+            if positions > held_positions:
+                new_positions = max(positions, min(self.longest, max(2 * held_positions, FIRST_POSITIONS)))
+            grown = self._empty_cache(new_rows, new_positions)
+            grown[:, :, : self.rows, :, : self.used] = self.cache[:, :, : self.rows, :, : self.used]
+            self.cache = grown
+        self.used = max(self.used, positions)
 
     def _project(self, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries and keys, and values: [..., heads, head size] each, of hidden states [..., H]."""
@@ -258,6 +259,7 @@ class LeanDecoder:
         """See `Decoder.clear`."""
         self.rows = 0
         self.longest = 0
+        self.used = 0
         self.cache = self._empty_cache(0, 0)
 
 

@@ -154,7 +154,7 @@ class Scheduler:
         ]
         copies = sum(member.limit > len(member.output) for member in members)
         longest = max(len(member.prompt) + member.limit for member in members)
-        return Prompt(tokens, copies, min(starts) if starts else None, longest)
+        return Prompt(tokens, longest, copies, min(starts) if starts else None)
 
     def _extend(self, rows: list[Sequence], logits: torch.Tensor) -> None:
         """Sample the first token of new rows, and let those that did not end with it run on."""
