@@ -99,3 +99,20 @@ def test_only_fp32_on_a_cpu_fits() -> None:
     assert kernels.fits_kernel(torch.zeros(1))
     assert not kernels.fits_kernel(torch.zeros(1, dtype=torch.bfloat16))
     assert not kernels.fits_kernel(torch.zeros(1, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("onednn", "mkl", "capability", "is_intel", "taken"),
+    [
+        (True, True, "AVX512", False, True),
+        (True, True, "AVX512", True, False),
+        (True, True, "AVX2", False, False),
+        (True, False, "DEFAULT", False, True),
+        (False, True, "AVX512", False, False),
+    ],
+)
+def test_products_go_to_the_faster_library(
+    onednn: bool, mkl: bool, capability: str, is_intel: bool, taken: bool
+) -> None:
+    found = kernels.takes_onednn(onednn=onednn, mkl=mkl, capability=capability, is_intel=is_intel)
+    assert found is taken

@@ -21,19 +21,28 @@ _MANY_ROWS = 32
 """From here on oneDNN is the faster one, where it is."""
 
 
-def _takes_onednn() -> bool:
-    """Whether products go to oneDNN. It uses AVX-512 of every maker, MKL that of Intel alone. Where both use
-    the same instructions, MKL is the faster one."""
-    onednn: bool = torch.backends.mkldnn.is_available()
-    mkl: bool = torch.backends.mkl.is_available()
+def _is_intel() -> bool:
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.is_file() and "GenuineIntel" in cpuinfo.read_text()
+
+
+def takes_onednn(*, onednn: bool, mkl: bool, capability: str, is_intel: bool) -> bool:
+    """Whether products go to oneDNN, on a processor of this `capability` (as torch calls it).
+
+    oneDNN uses AVX-512 of every maker, MKL that of Intel alone. Where both use the same instructions, MKL is
+    the faster one.
+    """
     if not (onednn and mkl):
         return onednn
-    cpuinfo = Path("/proc/cpuinfo")
-    is_intel = cpuinfo.is_file() and "GenuineIntel" in cpuinfo.read_text()
-    return torch.backends.cpu.get_cpu_capability() != "AVX2" and not is_intel
+    return capability != "AVX2" and not is_intel
 
 
-_TAKES_ONEDNN = _takes_onednn()
+_TAKES_ONEDNN = takes_onednn(
+    onednn=torch.backends.mkldnn.is_available(),
+    mkl=torch.backends.mkl.is_available(),
+    capability=torch.backends.cpu.get_cpu_capability(),
+    is_intel=_is_intel(),
+)
 
 
 def fits_kernel(x: Tensor) -> bool:
