@@ -12,6 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from rlcore.api.errors import DataError
+from rlcore.rollout.reward_mix import CHOICE
+from rlcore.rollout.teacher import TEACHER
 from rlcore_files.config import FileConfig
 from rlcore_files.source import FileSource
 
@@ -106,6 +108,13 @@ def test_keys_can_be_named(tmp_path: Path) -> None:
     assert (prompt.text, prompt.label, prompt.metadata) == ("1+1", "2", {"k": 1})
     (prompt,) = read(path, **keys, columns_as_metadata=True).train
     assert prompt.metadata == {"k": 1, "level": "hard"}
+
+
+def test_a_column_gives_no_orders(tmp_path: Path) -> None:
+    columns = {CHOICE: 0.5, TEACHER: "human", "priority": "high", "seed": "x", "level": 1}
+    path = write(tmp_path / "a.jsonl", [{"prompt": "p", **columns, "metadata": {"seed": 3}}])
+    (prompt,) = read(path, columns_as_metadata=True).train
+    assert prompt.metadata == {"level": 1, "seed": 3}
 
 
 def test_chat_template_makes_text_a_user_message(tmp_path: Path) -> None:

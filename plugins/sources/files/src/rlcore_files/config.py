@@ -8,6 +8,9 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from rlcore import DataConfig
 from rlcore_files.locations import Location, absolute_all, parse_all
 
+ORDERS = frozenset({"reward", "teacher", "priority", "seed"})
+"""Keys of the metadata that steer a run. No column becomes one: data sets have columns of these names."""
+
 
 class FileConfig(DataConfig):
     """Prompts from files, and the responses to them where a recipe trains on these.

@@ -18,7 +18,7 @@ from rlcore import (
     content_hash,
     content_share,
 )
-from rlcore_files.config import FileConfig
+from rlcore_files.config import ORDERS, FileConfig
 from rlcore_files.lazy import LazyPrompts, chosen, sliced
 from rlcore_files.locations import Location
 from rlcore_files.rows import (
@@ -48,7 +48,7 @@ class FileSource:
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
-        self._named_columns = config.named_columns
+        self._not_copied = config.named_columns | ORDERS
 
     def files(self) -> list[str]:
         """Paths and URLs of the prompts to train on."""
@@ -134,7 +134,7 @@ class FileSource:
         if metadata is not None and not isinstance(metadata, Mapping):
             raise DataError(f"{where}: {config.metadata_key!r} must be an object, found {kind_of(metadata)}.")
         if config.columns_as_metadata:
-            others = {key: found for key, found in row.items() if key not in self._named_columns}
+            others = {key: found for key, found in row.items() if key not in self._not_copied}
             metadata = {**others, **(metadata or {})}
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
