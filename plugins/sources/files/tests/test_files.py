@@ -1,6 +1,7 @@
 """Prompt files: what is read, what is held out, and what each kind of bad row says."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,19 @@ def test_a_column_gives_no_orders(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt": "p", **columns, "metadata": {"seed": 3}}])
     (prompt,) = read(path, columns_as_metadata=True).train
     assert prompt.metadata == {"level": 1, "seed": 3}
+
+
+def test_a_parquet_column_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    inner = {"at": datetime(2026, 1, 1)}
+    pq.write_table(pa.table({"prompt": ["p"], "made": [[inner]], "raw": [b"x"]}), path)
+    assert read(path).train[0].metadata == {}
+    for settings, found in (
+        ({"columns_as_metadata": True}, "'made' is no JSON .*datetime"),
+        ({"label_key": "raw"}, "'raw' is no JSON .*bytes"),
+    ):
+        with pytest.raises(DataError, match=rf"a\.parquet, row 1: {found}.*; write it as text or numbers"):
+            read(path, **settings)
 
 
 def test_chat_template_makes_text_a_user_message(tmp_path: Path) -> None:

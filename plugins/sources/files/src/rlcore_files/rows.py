@@ -1,5 +1,6 @@
 """Reads and checks a row of a prompt file: its prompt, its tools, its responses."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,17 @@ def required(row: Row, key: str, setting: str, where: str) -> Json:
         names = ", ".join(repr(name) for name in row) or "nothing"
         flag = f"--source.{setting.replace('_', '-')}"
         raise DataError(f"{where}: no {key!r} ({flag} names another key); found {names}.")
+    return found
+
+
+def json_value(found: Any, where: str, key: str) -> Json:
+    """`found`. `DataError` where it is no JSON, as a date or bytes in a parquet column are not."""
+    try:
+        json.dumps(found)
+    except (TypeError, RecursionError) as error:
+        raise DataError(
+            f"{where}: {key!r} is no JSON ({error}); write it as text or numbers, or leave it out."
+        ) from error
     return found
 
 

@@ -24,6 +24,7 @@ from rlcore_files.locations import Location
 from rlcore_files.rows import (
     Row,
     answer_text,
+    json_value,
     kind_of,
     refuse_media,
     required,
@@ -136,6 +137,8 @@ class FileSource:
         if config.columns_as_metadata:
             others = {key: found for key, found in row.items() if key not in self._not_copied}
             metadata = {**others, **(metadata or {})}
+        label = json_value(value(row, config.label_key), where, config.label_key)
+        metadata = {key: json_value(found, where, key) for key, found in (metadata or {}).items()}
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
         shown = tools(row, config, where)
@@ -152,8 +155,8 @@ class FileSource:
         return Prompt(
             prompt_id=prompt_id,
             text=text,
-            label=value(row, config.label_key),
-            metadata=metadata or {},
+            label=label,
+            metadata=metadata,
             tools=shown,
             chat_template_kwargs=config.chat_template_kwargs,
         )
