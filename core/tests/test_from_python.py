@@ -2,6 +2,7 @@
 
 import json
 import math
+import runpy
 from math import sqrt
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 import rlcore
 from rlcore.from_python import _answer, arguments
+from rlcore.plugins.files import read
 from rlcore.plugins.function_source import write_functions
 
 HALF = 0.5
@@ -92,6 +94,20 @@ def test_a_function_travels_with_what_it_imports(tmp_path: Path) -> None:
         names["brevity"](4)
     last = caught.traceback[-1]
     assert (str(last.path), last.lineno) == (__file__, brevity.__code__.co_firstlineno), "the user's own file"
+
+
+def test_the_place_of_a_function_is_no_part_of_its_content(tmp_path: Path) -> None:
+    def sha256(module: str, text: str) -> str:
+        (tmp_path / module).write_text(text)
+        folder = tmp_path / f"of-{module}"
+        folder.mkdir()
+        write_functions({"reward": runpy.run_path(str(tmp_path / module))["mine"]}, ("reward",), folder)
+        return read(folder / "mine.py").sha256
+
+    text = "def mine(response: str) -> float:\n    return 0.5\n"
+    first = sha256("a.py", text)
+    assert first == sha256("b.py", f"x = 1\n\n\n{text}"), "moved"
+    assert first != sha256("c.py", text.replace("0.5", "0.25"))
 
 
 def test_an_attribute_may_have_the_name_of_a_value_and_a_default_travels(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from rlcore.api.config import NAME
 from rlcore.api.errors import ConfigError
 from rlcore.api.records import Kind
+from rlcore.plugins.files import place_line
 from rlcore.plugins.loader import EXPECTED, kind_of
 
 EVAL = "eval"
@@ -66,21 +67,14 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
     if kind_of(function) != kind:
         raise ConfigError(f"{kind}: by its parameters {name} is no {kind}, expected {EXPECTED[Kind(kind)]}.")
     imports = "".join(f"{line}\n" for line in _imports(kind, inspect.unwrap(function), source))
-    text = f"from __future__ import annotations\n\n{imports}\n\n{source}{_own_place(function)}"
+    # A decorator's own code has another place.
+    place = "" if hasattr(function, "__wrapped__") else place_line(function)
+    text = f"from __future__ import annotations\n\n{imports}\n\n{source}{place}"
     file = folder / f"{name}.py"
     if file.exists() and file.read_text(encoding="utf-8") != text:
         raise ConfigError(f"{kind}: two functions are called {name}; rename one.")
     file.write_text(text, encoding="utf-8")
     return f"{file}:{name}"
-
-
-def _own_place(function: Any) -> str:
-    """A line after the function's source with which its errors name the file that the user wrote."""
-    code = function.__code__
-    if hasattr(function, "__wrapped__"):  # the decorator's own code has another place
-        return ""
-    name, place = function.__name__, f"co_filename={code.co_filename!r}, co_firstlineno={code.co_firstlineno}"
-    return f"\n\n{name}.__code__ = {name}.__code__.replace({place})\n"
 
 
 def _imports(kind: str, function: Any, source: str) -> Iterator[str]:
