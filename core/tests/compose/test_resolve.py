@@ -79,6 +79,9 @@ def test_pass_through_fields_have_the_types_that_a_file_gives_them(make: Make, w
         "deep": False,
         "anything": "x",
     }
+    for spelled in ("1.10", "1e3", "NaN", "-Infinity"):
+        assert make({"gymlib.anything": spelled}).trainer_fields["anything"] == spelled
+    assert make({"gymlib.anything": "0.5"}).trainer_fields["anything"] == 0.5
     text = make({"gymlib.width": "2"}).to_toml()
     assert "width = 2\n" in text
     assert make({}, write(text)) == make({}, write(text.replace("width = 2", 'width = "2"')))

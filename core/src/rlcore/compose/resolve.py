@@ -4,6 +4,7 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 """
 
 import contextlib
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -189,12 +190,15 @@ def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
 def _typed(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the trainer's library, with numbers and booleans for the texts of flags that spell them.
 
-    So a run's file says `x = 2`, as its author would, and one that says `x = "2"` is the same run.
+    So a run's file says `x = 2`, as its author would, and one that says `x = "2"` is the same run. A text
+    that another spelling would replace stays one: `1.10` may be a version. Fields of an engine stay texts,
+    since they become flags of its server.
     """
     typed = dict(fields)
     for name, value in fields.items():
-        with contextlib.suppress(TypeError, ValueError):  # no text, or no JSON
-            if isinstance(found := parse_json(value), bool | int | float):
+        with contextlib.suppress(TypeError, ValueError):  # no text, no JSON, or NaN
+            found = parse_json(value)
+            if isinstance(found, bool | int | float) and json.dumps(found, allow_nan=False) == value:
                 typed[name] = found
     return typed
 

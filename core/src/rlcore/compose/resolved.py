@@ -105,8 +105,9 @@ class Resolved(Inference):
     """Everything that a run is made of. Travels to workers by pickle.
 
     `advantage`: None where the data give the responses. `names_producer`: whether `--producer` was given;
-    otherwise the other settings imply the producer. `trainer_fields`: as `engine_fields`. `role_fields`: by
-    role, the fields that replace them for the critic, the reference or the teacher.
+    otherwise the other settings imply the producer. `trainer_fields`: as `engine_fields`, but numbers and
+    booleans have their types. `role_fields`: by role, the fields that replace them for the critic, the
+    reference or the teacher.
     """
 
     algorithm: str
