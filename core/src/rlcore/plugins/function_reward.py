@@ -127,9 +127,10 @@ class FunctionReward:
                 continue
             if name not in LABELS:
                 return (
-                    f"it asks for {name!r}, which is no key of the prompt's metadata: add "
-                    "--source.columns-as-metadata if it is a column of the file, or write it into the "
-                    '"metadata" of each row, or give the parameter a default.'
+                    f"it asks for {name!r}, which is no key of the prompt's metadata: write it into the "
+                    '"metadata" of each row, or give the parameter a default; if it is a column of the file, '
+                    "add --source.columns-as-metadata, which copies all but those that settings name "
+                    "(messages, chosen, …) and those that steer the run (reward, teacher, …)."
                 )
             if prompt.label is None:
                 return (
