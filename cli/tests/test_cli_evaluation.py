@@ -70,6 +70,19 @@ def test_a_set_may_differ_from_the_others(alone: Callable[..., Inference]) -> No
         ({"data": "nowhere.jsonl"}, "--data: found 'nowhere.jsonl', which is no file"),
         ({"task": "copi"}, "--task: found 'copi', expected one of add, copy, "),
         ({"data": ["a/x.jsonl", "b/x.jsonl"]}, "--data: 'a/x.jsonl' and 'b/x.jsonl' are both named 'x'"),
+        (
+            {"eval": ["gsm=a.jsonl"], "data": "gsm.jsonl"},
+            "--data: 'a.jsonl' and 'gsm.jsonl' are both named 'gsm'; rename one.",
+        ),
+        (
+            {"eval.gsm.data": "a.jsonl", "data": "gsm.jsonl"},
+            "--data: 'a.jsonl' and 'gsm.jsonl' are both named",
+        ),
+        (
+            {"eval.copy.task": "sort", "task": "copy"},
+            "--task: 'sort' and 'copy' are both named 'copy'; name one",
+        ),
+        ({"data": "copy.jsonl", "task": "copy"}, "--task: 'copy.jsonl' and 'copy' are both named 'copy'"),
     ],
 )
 def test_alone_refused_in_one_sentence(
@@ -83,6 +96,22 @@ def test_alone_refused_in_one_sentence(
 def test_a_file_for_it_has_only_what_it_reads(alone: Callable[..., Inference]) -> None:
     with pytest.raises(UserError, match=r"evals.toml: lr is no setting of an evaluation"):
         alone({"task": "copy"}, {"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"task": 3}, "evals.toml: task: found 3, expected a text."),
+        ({"task": ["copy"]}, "evals.toml: task: found ['copy'], expected a text."),
+        ({"data": 3}, "evals.toml: data: found 3, expected a text."),
+        ({"data": [3]}, "evals.toml: data: found 3, expected a text."),
+        ({"eval": 3}, "evals.toml: eval: found 3, expected NAME=PATH"),
+    ],
+)
+def test_a_wrong_type_in_its_file(alone: Callable[..., Inference], given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        alone({}, given)
+    assert said in str(caught.value)
 
 
 def test_flags_alone_are_none_of_a_trainer(plugins: Plugins) -> None:

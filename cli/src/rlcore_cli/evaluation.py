@@ -33,7 +33,7 @@ from rlcore.compose.select import default_choices, default_clashes, written_out
 from rlcore.compose.selection import Selection
 from rlcore.config import layers, toml
 from rlcore.config.evals import EvalConfig
-from rlcore.config.layers import Layer
+from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
 from rlcore_cli.flags import Flag, flags, of_config
 
@@ -188,29 +188,37 @@ def to_toml(chosen: Inference) -> str:
 def _with_named_sets(layer: Layer) -> Layer:
     """`layer` with `data` and `task` as evaluations that have the names of their files or of the task."""
     values = dict(layer.values)
-    sets = [*values.pop(EVAL, [])]
-    paths = values.pop("data", [])
+    sets = _listed(values.pop(EVAL, []))
     made: dict[str, str] = {}
     written_as: dict[str, str] = {}
-    for path in [paths] if isinstance(paths, str) else paths:
+
+    def add(flag: str, name: str, where: str) -> None:
+        key = f"{EVAL}.{name}.{flag}"
+        first = made.setdefault(key, values.get(key, where))
+        if first != where:
+            raise ConfigError(
+                f"{layer.at(flag)}: {layers.shown(first)} and {layers.shown(where)} are both named {name!r}; "
+                f"name one yourself: --eval NAME={'TASK' if flag == 'task' else 'PATH'}."
+            )
+        written_as[key] = flag
+
+    for given in _listed(values.pop("data", [])):
+        path = text_of("data", Setting(value=given, layer=layer))
         # A file whose own name has a `=` is not NAME=PATH.
         if _NAMED.fullmatch(path) and not Path(path).exists():
             sets.append(path)
             continue
-        name = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")
-        key = f"{EVAL}.{name if name[:1].isalpha() else f'set_{name}'}.data"
-        if made.setdefault(key, path) != path:
-            raise ConfigError(
-                f"{layer.at('data')}: {made[key]!r} and {path!r} are both named {key.split('.')[1]!r}; name "
-                "one yourself: --eval NAME=PATH."
-            )
-        written_as[key] = "data"
+        stem = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")
+        add("data", stem if stem[:1].isalpha() else f"set_{stem}", path)
     if "task" in values:
-        task = values.pop("task")
-        key = f"{EVAL}.{task if NAME.fullmatch(task) else 'task'}.task"
-        made[key], written_as[key] = task, "task"
+        task = text_of("task", Setting(value=values.pop("task"), layer=layer))
+        add("task", task if NAME.fullmatch(task) else "task", task)
     named = {EVAL: sets} if sets else {}
     return replace(layer, values={**values, **named, **made}, written_as=written_as)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def unknown(name: str, layer: Layer, selection: Selection) -> str:

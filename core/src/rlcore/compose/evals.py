@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from rlcore.config.layers import Layer
 from rlcore.plugins.registry import Entry, Registry
 
 EVAL = "eval"
+_SOURCE = re.compile(rf"{EVAL}\.(?P<name>[^.]+)\.({DATA}|{TASK})")
 
 PARTS: Mapping[str, Kind] = {"reward": Kind.REWARD, "generator": Kind.GENERATOR}
 """The parts of the run that an evaluation may replace."""
@@ -92,30 +94,40 @@ def without_short_forms(layer: Layer, registry: Registry) -> Layer:
     """`layer` with the short forms written out.
 
     `--eval NAME=VALUE`, and `eval.NAME = VALUE` in a file, become `eval.NAME.data`, or `eval.NAME.task` where
-    VALUE is a task. Raises `ConfigError`.
+    VALUE is a task. Raises `ConfigError`, also where two evaluations have one name.
     """
     values: dict[str, Any] = {}
     written_as = dict(layer.written_as)
+    sources: dict[str, tuple[str, Any]] = {}
     for key, value in layer.values.items():
-        if key == EVAL:
-            for name, where in _assignments(value, layer.at(EVAL)):
-                made = f"{EVAL}.{name}.{_kind_of(where, registry)}"
-                if values.get(made, where) != where:
-                    both = f"{values[made]!r} and {where!r}"
-                    raise ConfigError(f"{layer.at(EVAL)}: {both} are both named {name!r}; rename one.")
-                values[made], written_as[made] = where, EVAL
-        elif key.startswith(f"{EVAL}.") and key.count(".") == 1:
-            if not isinstance(value, str):
-                raise ConfigError(f"{layer.at(key)}: found {layers.shown(value)}, expected a path or a task.")
-            made = f"{key}.{_kind_of(value, registry)}"
-            values[made], written_as[made] = value, key
-        else:
-            values[key] = value
+        for made, where in _plain(key, value, layer, registry):
+            values[made] = where
+            if made != key:
+                written_as[made] = key
+            if (match := _SOURCE.fullmatch(made)) is None:
+                continue
+            first = sources.setdefault(match["name"], (made, where))
+            if first != (made, where):
+                both = f"{layers.shown(first[1])} and {layers.shown(where)}"
+                raise ConfigError(f"{layer.at(key)}: {both} are both named {match['name']!r}; rename one.")
     return replace(layer, values=values, written_as=written_as)
 
 
+def _plain(key: str, value: Any, layer: Layer, registry: Registry) -> Iterator[tuple[str, Any]]:
+    """The settings that `key` of `layer` stands for."""
+    if key == EVAL:
+        for name, where in _assignments(value, layer.at(EVAL)):
+            yield f"{EVAL}.{name}.{_kind_of(where, registry)}", where
+    elif key.startswith(f"{EVAL}.") and key.count(".") == 1:
+        if not isinstance(value, str):
+            raise ConfigError(f"{layer.at(key)}: found {layers.shown(value)}, expected a path or a task.")
+        yield f"{key}.{_kind_of(value, registry)}", value
+    else:
+        yield key, value
+
+
 def _assignments(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    for item in [value] if isinstance(value, str) else value:
+    for item in value if isinstance(value, list | tuple) else [value]:
         name, equals, where = str(item).partition("=")
         if not (equals and where and NAME.fullmatch(name)):
             raise ConfigError(
