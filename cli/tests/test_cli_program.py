@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.records import Kind
+from rlcore.plugins.loader import Switches, load
 from rlcore_cli.main import run
-from rlcore_cli.program import split
+from rlcore_cli.program import Function, split
 
 HEAVY = ("torch", "ray", "megatron", "transformers", "sglang", "rich", "numpy", "aiohttp")
 
@@ -88,6 +90,7 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
             "error: --eval.b belongs to the evaluation 'b', which does not exist; add --eval b=PATH.",
         ),
         ("train -steps 3", "error: -steps: expected two dashes, --steps."),
+        ("train --stop -end -lr 3", "error: -lr: expected two dashes, --lr."),
         (
             "plan --model qwen3",
             "error: --gpu-memory is missing: GB (1e9 bytes) of each; see rlcore plan --help.",
@@ -97,6 +100,20 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_usage_says_what_to_do(args: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(args.split()) == 2
     assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_a_missing_option_is_told_with_its_help(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ask.py"
+    file.write_text(
+        "import click\nfrom rlcore import hookimpl\n"
+        "@hookimpl\ndef rlcore_commands():\n"
+        "    for name, text in (('told', \"The run's 'name'.\"), ('untold', None)):\n"
+        "        yield click.Command(name, params=[click.Option(['--of'], required=True, help=text)])\n"
+    )
+    assert run(["--plugin", str(file), "told"]) == 2
+    assert capsys.readouterr().err == "error: --of is missing: The run's 'name'; see rlcore told --help.\n"
+    assert run(["--plugin", str(file), "untold"]) == 2
+    assert capsys.readouterr().err == "error: --of is missing; see rlcore untold --help.\n"
 
 
 def test_a_traceback_is_shown_on_request(
@@ -225,6 +242,7 @@ def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
         ("--generator FILE:short", "--generator FILE:short: short is a reward, expected async def NAME(ctx"),
         ("--eval.a.reward=FILE:shrt", "--eval.a.reward FILE:shrt: the file has no shrt"),
         ("--reward FILE", "--reward FILE: found a file alone"),
+        ("--reward=FILE", "--reward FILE: found a file alone"),
         ("--reward GONE.py:f", "GONE.py: No such file or directory; expected a Python file."),
     ],
 )
@@ -236,6 +254,18 @@ def test_a_function_that_is_not_there(
     assert run(["eval", "--task", "copy", *given.replace("FILE", str(file)).split()]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert said.replace("FILE", str(file)) in line
+
+
+def test_a_reward_and_a_generator_of_a_file_may_have_one_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    hooks = [
+        f"@hookimpl\ndef rlcore_{kind}s():\n    yield Component(name='both', factory='mine:B', summary='')\n"
+        for kind in ("reward", "generator")
+    ]
+    file.write_text("from rlcore import Component, hookimpl\n" + "".join(hooks))
+    plugins = load(Switches(only=(), files=(file,), strict=True))
+    for kind in (Kind.REWARD, Kind.GENERATOR):
+        Function(kind=kind, at="", file=file, name="both").require(plugins)
 
 
 def test_a_slow_import_is_named(

@@ -120,10 +120,9 @@ def _usage(error: click.ClickException) -> str:
         return error.format_message()
     sentence = error.format_message().removesuffix(".")
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        told = f": {error.param.help}" if isinstance(error.param, click.Option) else ""
-        sentence = f"{error.param.get_error_hint(context)} is missing{told}".removesuffix(".").replace(
-            "'", ""
-        )
+        told = error.param.help if isinstance(error.param, click.Option) else None
+        named = error.param.get_error_hint(context).replace("'", "")
+        sentence = f"{named} is missing{f': {told}' if told else ''}".removesuffix(".")
     elif isinstance(error, click.BadParameter):
         sentence = sentence.replace("a valid integer range", "a whole number").replace(
             "a valid float range", "a number"

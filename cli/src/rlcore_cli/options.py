@@ -290,8 +290,8 @@ class SelectedCommand(click.Command):
         try:
             words = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if single and not error.option_name.startswith("--"):
-                raise ConfigError(f"{single[0]}: expected two dashes, -{single[0]}.") from error
+            if meant := [word for word in single if word.startswith(error.option_name)]:
+                raise ConfigError(f"{meant[0]}: expected two dashes, -{meant[0]}.") from error
             name = error.option_name.lstrip("-").replace("-", "_")
             layer = Layer(label="", values={}, written_as={name: error.option_name})
             raise ConfigError(self._unknown(name, layer)) from error

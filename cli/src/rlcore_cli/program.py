@@ -35,17 +35,17 @@ class Function:
     def require(self, plugins: Plugins) -> None:
         """Raises `PluginError` where the file offers no part of that kind and name."""
         entries = [entry for entry in plugins.entries if entry.provider.is_file]
-        kinds = {
-            entry.record.name: entry.kind
+        offers = {
+            (entry.kind, entry.record.name)
             for entry in entries
             if Path(entry.provider.dist).name == self.file.name
         }
-        if kinds.get(self.name) is self.kind:
+        if (self.kind, self.name) in offers:
             return
         [module] = (sys.modules[file.module] for file in plugins.files if file.name == self.file.name)
         known = getattr(module, self.name, None)
-        if self.name in kinds:
-            found = f"{self.name} is a {kinds[self.name]}"
+        if kinds := sorted(kind for kind, name in offers if name == self.name):
+            found = f"{self.name} is a {kinds[0]}"
         elif not callable(known):
             found = f"the file has no {self.name}"
         elif not NAME.fullmatch(self.name):
@@ -56,7 +56,7 @@ class Function:
             found = f"{self.name} is imported there, and __all__ does not list it"
         else:
             found = f"by its parameters {self.name} is no {self.kind}"
-        near = did_you_mean(self.name, [name for name, kind in kinds.items() if kind is self.kind])
+        near = did_you_mean(self.name, sorted(name for kind, name in offers if kind is self.kind))
         raise PluginError(
             f"{self.at} {self.file}:{self.name}: {found}, expected {EXPECTED[self.kind]}.{near}"
         )
@@ -142,12 +142,6 @@ def split(args: Sequence[str]) -> tuple[Switches, list[Function], list[str]]:
             files.append(Path(waiting.pop(0)))
         elif argument.startswith("--plugin="):
             files.append(Path(argument.removeprefix("--plugin=")))
-        elif (
-            _takes_function(rest[-1] if rest else "")
-            and argument.endswith(".py")
-            and Path(argument).is_file()
-        ):
-            raise PluginError(f"{rest[-1]} {argument}: found a file alone, expected FILE.py:FUNCTION.")
         elif given := _function(rest[-1] if rest else "", argument):
             function, named = given
             files += [] if function.file in files else [function.file]
@@ -159,11 +153,18 @@ def split(args: Sequence[str]) -> tuple[Switches, list[Function], list[str]]:
 
 
 def _function(before: str, argument: str) -> tuple[Function, str] | None:
-    """What is FILE.py:FUNCTION, and the argument with the function's name alone."""
+    """What is FILE.py:FUNCTION, and the argument with the function's name alone.
+
+    Raises `PluginError` for a file without a function.
+    """
     option, equals, value = argument.partition("=")
     if not (equals and _takes_function(option)):
         option, equals, value = before, "", argument
-    match = FUNCTION.fullmatch(value) if _takes_function(option) else None
+    if not _takes_function(option):
+        return None
+    if value.endswith(".py") and Path(value).is_file():
+        raise PluginError(f"{option} {value}: found a file alone, expected FILE.py:FUNCTION.")
+    match = FUNCTION.fullmatch(value)
     if match is None:
         return None
     return _of_match(match, option.removeprefix("--"), option, Path()), (
