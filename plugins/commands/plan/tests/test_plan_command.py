@@ -12,6 +12,7 @@ import pytest
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 from rlcore_plan.published import read_config
+from rlcore_plan.units import count_text, size_text
 
 GPUS = ["--gpus", "8", "--gpu-memory", "80"]
 
@@ -62,6 +63,38 @@ def test_given_sizes_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["layouts"]
     for one in found["layouts"]:
         assert (one["layout"]["expert"], one["layout"]["tensor"]) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (500, "500"),
+        (999, "999"),
+        (1000, "1.00 thousand"),
+        (99_960, "100 thousand"),
+        (999_499, "999 thousand"),
+        (999_999, "1.00 million"),
+        (10**8, "100 million"),
+        (999_499_999, "999 million"),
+        (999_999_999, "1.00 B"),
+        (7_620_000_000, "7.62 B"),
+        (1_026_000_000_000, "1026 B"),
+    ],
+)
+def test_a_count_has_three_digits_and_the_unit_that_fits(count: int, text: str) -> None:
+    assert count_text(count) == text
+
+
+def test_a_size_has_the_unit_that_fits() -> None:
+    sizes = (0, 500, 999_999, 196_000, 999_999_999, 15.2e9)
+    assert [size_text(size) for size in sizes] == [
+        "0 GB",
+        "500 bytes",
+        "1.00 MB",
+        "196 kB",
+        "1.00 GB",
+        "15.2 GB",
+    ]
 
 
 def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 GB, MB, KB = 10**9, 10**6, 10**3
-_COUNTS = ((10**8, 10**9, "B"), (10**6, 10**6, "million"), (0, 10**3, "thousand"))
-"""From this count on, what is counted, and its name."""
+_COUNTS = ((10**9, "B"), (10**6, "million"), (10**3, "thousand"))
+_SIZES = ((GB, "GB"), (MB, "MB"), (KB, "kB"))
+_ROUNDED_UP = 0.9995
+"""From this share of a unit on, a number in the next smaller one would be 1000."""
 
 
 def count_text(count: int) -> str:
-    """`7.62 B`, `98.3 thousand`."""
-    unit, name = next((unit, name) for least, unit, name in _COUNTS if count >= least)
-    return f"{_short(count / unit)} {name}"
+    """`7.62 B`, `98.3 thousand`; below a thousand, the number."""
+    return _in_unit(count, _COUNTS) or str(count)
 
 
 def size_text(size: float) -> str:
-    """Bytes as `15.2 GB`, `196 kB`."""
-    if not size:
-        return "0 GB"
-    unit, name = next((one for one in ((GB, "GB"), (MB, "MB")) if size >= one[0]), (KB, "kB"))
-    return f"{_short(size / unit)} {name}"
+    """Bytes as `15.2 GB`, `196 kB`, `512 bytes`."""
+    return _in_unit(size, _SIZES) or (f"{size:.0f} bytes" if size else "0 GB")
 
 
 def table_unit(sizes: Iterable[float]) -> tuple[int, str]:
@@ -28,6 +26,9 @@ def table_unit(sizes: Iterable[float]) -> tuple[int, str]:
     return (GB, "GB") if max(sizes, default=0) >= GB else (MB, "MB")
 
 
-def _short(value: float) -> str:
-    """At least three digits."""
-    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+def _in_unit(value: float, units: Iterable[tuple[int, str]]) -> str:
+    """`value` with three digits in the first of `units`, the largest first, that it fills; else empty."""
+    for unit, name in units:
+        if (share := value / unit) >= _ROUNDED_UP:
+            return f"{share:.{0 if share >= 99.95 else 1 if share >= 9.995 else 2}f} {name}"
+    return ""
