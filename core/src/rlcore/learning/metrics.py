@@ -15,8 +15,8 @@ METRICS = {
     "train/ppo_kl": "mean old minus new log-prob",
     "train/ppo_gap": "mean |old - new| log-prob",
     "train/fresh": "share of the tokens that the engine sampled with the weights before the update",
-    "train/kl_engine": "mean |trainer - engine| log-prob of the fresh tokens, before the update; with "
-    "--old-log-probs rollout before each mini-batch's own",
+    "train/kl_engine": "mean |trainer - engine| log-prob of the fresh tokens, before the first optimizer "
+    "step; with --old-log-probs rollout, before the update of each mini-batch",
     "train/kl_engine_max": "largest |trainer - engine| log-prob of the fresh tokens",
     "train/kl_engine_k3": "k3 estimate of KL(engine || trainer) on the fresh tokens",
     "train/kl_engine_comparable": "1; 0 where the engine's distribution is cut by top-p, top-k or min-p",
