@@ -86,16 +86,17 @@ def randomize(model: torch.nn.Module) -> None:
             tensor.normal_(0.0, BIAS_SPREAD)
 
 
-def publish_fp8(path: Path, block: tuple[int, int]) -> dict[str, Tensor]:
+def publish_fp8(path: Path, block: tuple[int, int], scales: torch.dtype = torch.float32) -> dict[str, Tensor]:
     """Make a directory as DeepSeek-V3 is published: its projections FP8, with a scale for each `block`.
 
-    Norms, embeddings, output head and router stay full. Returns what all weights stand for, in fp32.
+    Norms, embeddings, output head and router stay full. `scales`: their dtype; Qwen3's are bf16. Returns
+    what all weights stand for, in fp32.
     """
     stands_for, stored = {}, {}
     for name, tensor in tensors_of(path).items():
         stands_for[name] = stored[name] = tensor
         if name.endswith("proj.weight") or ".kv_a_proj" in name:
-            stored[name], stored[f"{name}_scale_inv"], stands_for[name] = _in_blocks(tensor, block)
+            stored[name], stored[f"{name}_scale_inv"], stands_for[name] = _in_blocks(tensor, block, scales)
     for file in [*path.glob("*.safetensors"), *path.glob("*.index.json")]:
         file.unlink()
     save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
@@ -131,16 +132,17 @@ def same_shape_pairs(tensors: dict[str, Tensor]) -> Sequence[tuple[str, str]]:
     return [pair for names in shapes.values() for pair in itertools.pairwise(names)]
 
 
-def _in_blocks(weight: Tensor, block: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+def _in_blocks(weight: Tensor, block: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """weight [M, N] → FP8 [M, N], scales [⌈M / rows⌉, ⌈N / columns⌉], and what both are, fp32 [M, N]."""
     heights, widths = (-(-size // step) for size, step in zip(weight.shape, block, strict=True))
-    scales = torch.empty(heights, widths)
+    scales = torch.empty(heights, widths, dtype=dtype)
     small, full = weight.to(torch.float8_e4m3fn), torch.empty(weight.shape)
     for i, j in itertools.product(range(heights), range(widths)):
         part = tuple(slice(n * step, (n + 1) * step) for n, step in zip((i, j), block, strict=True))
         scales[i, j] = weight[part].abs().max() / torch.finfo(small.dtype).max
-        small[part] = (weight[part] / scales[i, j]).to(small.dtype)
-        full[part] = small[part].float() * scales[i, j]
+        scale = scales[i, j].float()
+        small[part] = (weight[part] / scale).to(small.dtype)
+        full[part] = small[part].float() * scale
     return small, scales, full
 
 

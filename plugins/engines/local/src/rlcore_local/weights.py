@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from rlcore import DeltaError, ModelError, checksum, fp8_block
+from rlcore import FP8_SCALE_SUFFIX, DeltaError, ModelError, checksum, fp8_block
 from rlcore_local.decoder import Decoder
 from rlcore_local.fp8 import Fp8Held
 from rlcore_local.generic import GenericDecoder, is_generic
@@ -214,9 +214,11 @@ def is_lean_or_generic(config: Any) -> bool:
 
 
 def _read(file: Path) -> Iterator[tuple[str, Tensor]]:
+    """Scales of FP8 weights come as fp32, as they do in a publication; some are published in bf16."""
     with safe_open(file, framework="pt") as opened:
         for name in opened.keys():  # noqa: SIM118 - not a mapping, it has no __iter__
-            yield name, opened.get_tensor(name)
+            one = opened.get_tensor(name)
+            yield name, one.float() if name.endswith(FP8_SCALE_SUFFIX) else one
 
 
 def _view(mapped: mmap.mmap, one: SharedTensor) -> Tensor:
