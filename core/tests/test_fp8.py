@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,21 @@ def test_values_and_scales_are_those_of_the_formula(shape: tuple[int, int], dtyp
     assert torch.equal(again.view(torch.uint8), small.view(torch.uint8)), "what is in FP8 stays as it is"
 
 
+def test_scales_that_are_powers_of_two() -> None:
+    """The least that hold their block: it uses e4m3's upper half, up to 448 itself."""
+    weight = torch.randn(96, 80, generator=torch.Generator().manual_seed(0)) * torch.logspace(-30, 30, 80)
+    weight[0, 0], weight[8:16, :8], weight[16:24, :8] = 448 * 2.0**-80, 0, 448 * 1.0000001
+    weight[1:8, :8] = weight[0, 1:8] = 0
+    small, scales = quantize_fp8(weight, (8, 8), ue8m0=True)
+    assert bool((torch.frexp(scales).mantissa == 0.5).all())
+    assert scales[:3, 0].tolist() == [2.0**-80, 2.0**-126, 2.0]
+    plain = quantize_fp8(weight, (8, 8))[1]
+    assert bool(((scales >= plain) & (scales / 2 < plain)).all())
+    back = dequantize_fp8(small, scales, (8, 8))
+    again = dequantize_fp8(*quantize_fp8(back, (8, 8), ue8m0=True), (8, 8))
+    assert torch.equal(again, back), "what it stands for stays as it is"
+
+
 def test_zeros_and_the_smallest_numbers_stay_finite() -> None:
     weight = torch.zeros(4, 6)
     weight[2, 3], weight[0, 5] = 1e-44, -torch.finfo(torch.float32).max
@@ -67,6 +83,7 @@ def test_the_files_of_the_model_say_which_weights_are_in_fp8(tmp_path: Path) -> 
     how = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [2, 4]}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": how}))
     fp8 = Fp8Weights.of(tmp_path)
+    assert fp8 is not None
     assert fp8 == Fp8Weights(block=(2, 4), names=frozenset({"a_proj.weight"}))
     for name in ("a_proj.weight", "b_proj.weight"):
         sent = list(on_wire(name, torch.ones(3, 5), torch.bfloat16, fp8))
@@ -74,6 +91,11 @@ def test_the_files_of_the_model_say_which_weights_are_in_fp8(tmp_path: Path) -> 
             name, torch.ones(3, 5), torch.bfloat16, fp8
         )
         assert [one for one, _ in sent] == [name, f"{name}_scale_inv"][: 2 if name.startswith("a") else 1]
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {**how, "scale_fmt": "ue8m0"}}))
+    powers = Fp8Weights.of(tmp_path)
+    assert powers == replace(fp8, ue8m0=True)
+    (_, scales) = on_wire("a_proj.weight", torch.full((3, 5), 449.0), torch.bfloat16, powers)
+    assert bool((scales[1] == 2).all())
     for other in ({"fmt": "e5m2"}, {"weight_block_size": None}, {"quant_method": "gptq"}):
         (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {**how, **other}}))
         assert Fp8Weights.of(tmp_path) is None

@@ -40,10 +40,14 @@ def disk_room(size: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Fp8Weights:
-    """The weights that engines hold in FP8: `names`, with a scale for each `block`."""
+    """The weights that engines hold in FP8: `names`, with a scale for each `block`.
+
+    `ue8m0`: scales are powers of two.
+    """
 
     block: Fp8Block
     names: frozenset[str]
+    ue8m0: bool = False
 
     @classmethod
     def of(cls, model_path: Path) -> Fp8Weights | None:
@@ -52,11 +56,16 @@ class Fp8Weights:
         The files say it, not a rule about names: embeddings, norms, routers, the output head and whatever
         else the publisher left full stay so, whatever they are called.
         """
-        block = fp8_block(parse_json((model_path / "config.json").read_text()).get("quantization_config"))
+        how = parse_json((model_path / "config.json").read_text()).get("quantization_config")
+        block = fp8_block(how)
         if block is None:
             return None
         names = shapes_in(model_path).keys()
-        return cls(block=block, names=frozenset(one for one in names if one + FP8_SCALE_SUFFIX in names))
+        return cls(
+            block=block,
+            names=frozenset(one for one in names if one + FP8_SCALE_SUFFIX in names),
+            ue8m0=how.get("scale_fmt") == "ue8m0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +174,7 @@ def on_wire(
     if fp8 is None or name not in fp8.names:
         yield name, tensor.detach().to(wire_dtype(name, dtype)).contiguous()
         return
-    small, scale = quantize_fp8(tensor, fp8.block)
+    small, scale = quantize_fp8(tensor, fp8.block, ue8m0=fp8.ue8m0)
     yield name, small
     yield name + FP8_SCALE_SUFFIX, scale
 
