@@ -33,7 +33,8 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     if not on_gpu and fp8_block(hf_config.get("quantization_config")) is not None:
         raise ModelError(
             "--engine sglang: found a model in FP8, with which rlcore's SGLang computes on GPUs alone; on a "
-            "CPU take --engine local, or full weights, which rlcore convert makes."
+            "CPU take --engine local, or full weights: rlcore convert makes a checkpoint of the model, "
+            "and of that a directory for --model."
         )
     architectures = hf_config.get("architectures") or ()
     if LATENT in architectures:
