@@ -262,6 +262,16 @@ def test_gap_to_the_engine_in_bf16(gap: float, tokens: int, refused: bool, tmp_p
         learner.update(batch, step=0, first=True)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_gap_to_an_engine_in_fp8(dtype: str, tmp_path: Path) -> None:
+    """Whatever the policy's dtype, means are judged, within .2 and .1."""
+    policy = Bigram()
+    learner = make_learner(policy, tmp_path, dtype=dtype, serves_fp8=True)
+    with pytest.raises(LogProbGapError, match=r"mean gap .* \(bound 0\.2\), k3 .* \(bound 0\.1\)"):
+        learner.update(with_gap(make_batch(policy), 0.25, 1000), step=0, first=True)
+    learner.update(with_gap(make_batch(policy), 0.15, 1000), step=0, first=True)
+
+
 def test_rollout_log_probs_as_old(tmp_path: Path) -> None:
     """No forward, and no check of two forwards of one policy; the gap to the engine is checked as ever."""
     policy = Bigram()

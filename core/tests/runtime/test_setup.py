@@ -95,6 +95,13 @@ def test_what_the_prepared_run_decides(setups: Setups, prepared: Prepared, tmp_p
     assert not setups(KL, resume_from=tmp_path)[0].learner.reference_is_initial
 
 
+def test_a_model_in_fp8_blocks_is_served_so(setups: Setups, prepared: Prepared) -> None:
+    how = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    small = {**prepared.hf_config, "quantization_config": how}
+    assert setups(hf_config=small)[0].learner.serves_fp8
+    assert not setups()[0].learner.serves_fp8
+
+
 def test_the_parts(setups: Setups) -> None:
     flags = {"correction": ["opsm", "mis"], "loss.clip_low": "0.1", "correction.mis.high": "9"}
     (found,) = setups({**flags, "minibatches": "2"})
