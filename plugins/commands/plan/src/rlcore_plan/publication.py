@@ -30,9 +30,9 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Sent:
-    """A tensor: its bytes in the bucket, those `made` for it until then, and more while it is gathered, or
+    """A tensor: its bytes in the bucket, those `made` for it until then, and two kinds that pass.
 
-    quantized: two copies in fp32 (`rlcore.quantize_fp8`).
+    `passing`: while it is gathered. `quantizing`: two copies in fp32 (`rlcore.quantize_fp8`).
     """
 
     size: int
