@@ -118,7 +118,10 @@ class LossOptions(Config):
         False, description="the trainer sends each token to the experts that the engine chose for it"
     )
     max_kl_engine: float = Field(
-        1e-4, gt=0, description="largest log-prob gap of trainer and engine on the first step in fp32"
+        1e-4,
+        gt=0,
+        description="largest log-prob gap of trainer and engine on the first step in fp32 "
+        "(unread where engines hold FP8)",
     )
 
 
