@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-READMES = ("[cest]*/README.md", "examples/*/README.md", "plugins/*/*/README.md")
+READMES = ("[cemst]*/README.md", "examples/*/README.md", "plugins/*/*/README.md")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PAGES += [page for where in READMES for page in sorted(ROOT.glob(where))]
 
