@@ -1,4 +1,4 @@
-"""`rlcore.train` in a script without a main guard, inside an event loop as in a notebook, and interrupted."""
+"""Training and evaluation from a script without a main guard, and in an event loop as in a notebook."""
 
 import json
 import os
@@ -24,7 +24,10 @@ async def cell():
     sys.stderr = said = io.StringIO()  # a notebook's has no file behind it
     sizes = dict(prompts_per_step=4, group_size=4, eval_every=0, eval_prompts=4)
     run = rlcore.train(algo="grpo", model="qwen3", reward=brevity, steps=2, cluster="processes", **sizes)
-    print(json.dumps([run.summary, run.metrics["rollout/reward_mean"].to_dict(), said.getvalue()]))
+    start = str(run.folder / "model")
+    judged = rlcore.evaluate(model=start, eval={"order": {"task": "sort"}}, prompts=4, cluster="processes")
+    rewards = run.metrics["rollout/reward_mean"].to_dict()
+    print(json.dumps([run.summary, rewards, said.getvalue(), judged]))
 
 asyncio.run(cell())
 """
@@ -54,11 +57,14 @@ def start(script: str, folder: Path) -> subprocess.Popen[str]:
 def test_a_notebook_trains_with_a_function_of_its_own(tmp_path: Path) -> None:
     out, errors = start(IN_A_LOOP, tmp_path).communicate(timeout=120)
     assert out, errors
-    summary, rewards, said = json.loads(out)
+    summary, rewards, said, judged = json.loads(out)
     assert summary["steps"] == 2
     assert summary["exit_reason"] == "completed"
     assert 0 < rewards["2"] <= 1
     assert "step 2/2" in said
+    assert judged["eval"].keys() == {"order"}
+    assert 0 <= judged["eval"]["order"]["score"] <= 1
+    assert len((tmp_path / judged["samples"]).read_text().splitlines()) == 4
 
 
 def test_an_interrupted_script_leaves_a_run_that_has_stopped(tmp_path: Path) -> None:

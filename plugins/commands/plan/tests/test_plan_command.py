@@ -9,6 +9,7 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 
+import rlcore
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 from rlcore_plan.published import read_config
@@ -212,3 +213,9 @@ def test_no_heavy_library_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_python_gets_the_same_answer_also_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = _json(capsys, "--model", "qwen2.5-7b", "--gpus", "1", "--gpu-memory", "4")
+    assert not any(layout["fits"] for layout in asked["layouts"])
+    assert rlcore.plan(model="qwen2.5-7b", gpus=1, gpu_memory=4) == asked
