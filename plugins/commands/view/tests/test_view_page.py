@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rlcore import Json
+from rlcore_cli.main import run as rlcore
 from rlcore_view import page
 from rlcore_view.answers import Answers
 from rlcore_view.server import PageServer
@@ -76,29 +77,46 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 BROWSER_S = 60
 """Seconds that it may take to start on a busy machine: the server must not end before."""
 SEEN = {
-    "curves": 'href="#metrics/rollout/reward_mean"',
-    "samples": "4 samples",
-    "timeline": "Seconds of each step",
-    "evaluations": "First, greatest and last",
-    "settings": "(hidden)",
-    "logs": "ready",
-    "metrics/eval/%3Cset%3E/score": '<tr id="eval/&lt;set&gt;/score" class="chosen">',
+    "curves": ['href="#metrics/rollout/reward_mean"', "1 setting differs"],
+    "samples": ["4 samples"],
+    "timeline": ["Seconds of each step"],
+    "evaluations": ["First, greatest and last"],
+    "dropped": ["zero_std"],
+    "settings": ["(hidden)", '<tr class="differs"><td class="mono">lr</td>', ">0.5<", ">0.25<"],
+    "logs": ["ready"],
+    "metrics/eval/%3Cset%3E/score": ['<tr id="eval/&lt;set&gt;/score" class="chosen">'],
 }
+"""What each tab shows of two runs."""
+
+
+def shown(address: str, profile: Path) -> str:
+    """The page at `address` as a browser has it after its scripts have run, none of which may fail."""
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1500"]
+    options += [f"--user-data-dir={profile}", "--enable-logging=stderr", "--dump-dom"]
+    command = [str(BROWSER), *options, address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert not [line for line in said if "Failed to fetch" not in line], address  # it leaves in mid-request
+    return done.stdout
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 def test_a_browser_shows_each_tab(folder: Path, tmp_path: Path) -> None:
-    """The page's scripts run under its own policy, and none of them fails."""
-    server = PageServer(page.files(), Answers([folder]).of, port=0, idle_s=BROWSER_S)
+    """The page's scripts run under its own policy, and so they do in the file of a report."""
+    second = tmp_path / "second"
+    shutil.copytree(folder, second)
+    settings = second / "run.toml"
+    settings.write_text(settings.read_text().replace("lr = 0.5", "lr = 0.25"))
+    server = PageServer(page.files(), Answers([folder, second]).of, port=0, idle_s=BROWSER_S)
     threading.Thread(target=server.run, daemon=True).start()
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1500"]
-    options += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
-    for tab, text in SEEN.items():
-        command = [str(BROWSER), *options, f"{server.url}#{tab}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert text in done.stdout, tab
-        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        assert not [line for line in said if "Failed to fetch" not in line], tab  # it leaves in mid-request
+    for tab, texts in SEEN.items():
+        html = shown(f"{server.url}#{tab}", tmp_path / "profile")
+        assert not [text for text in texts if text not in html], tab
+    report = tmp_path / "both.html"
+    assert rlcore(["report", str(folder), str(second), "-o", str(report)]) == 0
+    for tab in ("curves", "samples"):
+        html = shown(f"{report.as_uri()}#{tab}", tmp_path / "profile")
+        assert not [text for text in SEEN[tab] if text not in html], tab
 
 
 # chooses other samples, and at once another tab
