@@ -199,6 +199,24 @@ def test_a_dry_run_tells_of_a_factory_that_is_not_there(
         assert "toy.py has no 'Part', which is to make it." in capsys.readouterr().err
 
 
+def test_whose_factory_is_not_there_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = tmp_path / "rlcore_ghost-0.3.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlcore-ghost\nVersion: 0.3\n")
+    (info / "entry_points.txt").write_text("[rlcore]\nghost = ghost_of_nowhere\n")
+    (tmp_path / "ghost_of_nowhere.py").write_text(
+        "from rlcore import Component, hookimpl\n\n\n@hookimpl\ndef rlcore_rewards():\n"
+        '    yield Component(name="ghost", summary="A ghost.", factory="nowhere.parts:Ghost")\n'
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    chosen = ["--algo", "grpo", "--model", "qwen3", "--reward", "ghost"]
+    assert refused(["train", *chosen, "--dry-run"], capsys) == (
+        "'ghost' of rlcore-ghost 0.3: there is no module 'nowhere.parts', whose 'Ghost' is to make it."
+    )
+
+
 def test_a_dry_run_leaves_nothing_behind(
     base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,7 +83,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     given = [layer for layer in (file, flags) if layer is not None]
     selection = select_evaluation(plugins.registry, file, flags)
     chosen = resolve_evaluation(selection, given, plugins.files)
-    check_before_start(chosen)
+    check_before_start(chosen, plugins.registry)
     if params["dry_run"]:
         click.echo(to_toml(chosen), nl=False)
         return

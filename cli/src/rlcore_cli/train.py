@@ -10,7 +10,7 @@ import click
 
 from rlcore.api.errors import CheckpointError, ConfigError, PluginError, Terminated
 from rlcore.api.plugin_file import PluginFile
-from rlcore.api.records import Kind
+from rlcore.api.records import Component, Kind
 from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.engine_groups import ENGINE_GROUP, engine_groups, group_fields
 from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
@@ -24,6 +24,7 @@ from rlcore.compose.selection import Selection
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
+from rlcore.plugins.registry import Registry
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
 from rlcore_cli import options
 from rlcore_cli.program import Program, functions_of
@@ -97,7 +98,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     resume: Path | None = params["resume"]
     if resume is not None:
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
-    check_before_start(resolved)
+    check_before_start(resolved, program.plugins.registry)
     if params["dry_run"]:
         click.echo(resolved.to_toml(), nl=False)
         return
@@ -207,11 +208,16 @@ def with_weights(model: ModelChoice) -> ModelChoice:
     return replace(model, path=download(model.name), hub=False) if model.hub else model
 
 
-def check_before_start(resolved: Inference) -> None:
+def check_before_start(resolved: Inference, registry: Registry) -> None:
     """What a run, an evaluation and a dry run of either look at. Raises `UserError`."""
     _check_pass_through(resolved)
+    plugins = {
+        entry.record.factory: entry.provider
+        for entry in registry.entries()
+        if isinstance(entry.record, Component)
+    }
     for part in resolved.parts():
-        check_factory(part.factory, part.name)
+        check_factory(part.factory, part.name, plugins.get(part.factory))
     check_frozen(resolved)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from rlcore.api.errors import PluginError
 from rlcore.plugins.factories import check_factory
+from rlcore.plugins.registry import PluginInfo
 
 SOURCE = """
 import json as j, os.path
@@ -44,6 +45,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_what_is_there(module: str, name: str) -> None:
     check_factory(f"{module}:{name}", "x")
     assert module not in sys.modules
+
+
+def test_the_plugin_is_named_where_it_is_known(module: str) -> None:
+    plugin = PluginInfo(name="mine", dist="rlcore-mine", version="0.3", origin="found_here")
+    with pytest.raises(PluginError, match=r"^'x' of rlcore-mine 0\.3: there is no module 'nowhere'"):
+        check_factory("nowhere:Part", "x", plugin)
 
 
 def test_what_may_be_there(module: str) -> None:

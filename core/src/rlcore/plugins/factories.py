@@ -10,41 +10,46 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rlcore.api.errors import PluginError
+from rlcore.plugins.registry import PluginInfo
 
 
-def check_factory(factory: str, name: str) -> None:
-    """Raises `PluginError` where "package.module:attribute" does not exist. `name`: of the part."""
+def check_factory(factory: str, name: str, plugin: PluginInfo | None = None) -> None:
+    """Raises `PluginError` where "package.module:attribute" does not exist.
+
+    `name`: of the part. `plugin`: whose part it is, where that is known.
+    """
+    who = repr(name) if plugin is None or plugin.is_file else f"{name!r} of {plugin}"
     module, _, attribute = factory.partition(":")
     wanted = attribute.partition(".")[0]
     if module in sys.modules:
         if not hasattr(sys.modules[module], wanted):
             where = getattr(sys.modules[module], "__file__", None) or module
-            raise PluginError(f"{name!r}: {where} has no {wanted!r}, which is to make it.")
+            raise PluginError(f"{who}: {where} has no {wanted!r}, which is to make it.")
         return
-    spec = _spec(module, name)
+    spec = _spec(module, who)
     if spec is None:
-        raise PluginError(f"{name!r}: there is no module {module!r}, whose {wanted!r} is to make it.")
+        raise PluginError(f"{who}: there is no module {module!r}, whose {wanted!r} is to make it.")
     if spec.origin is None or not spec.origin.endswith(".py"):
         return  # compiled, or from an archive: the import will tell
     try:
         names = set(_bound(ast.parse(Path(spec.origin).read_bytes()).body))
     except (SyntaxError, ValueError) as error:
-        raise PluginError(f"{name!r}: {spec.origin} is no Python: {error}.") from error
+        raise PluginError(f"{who}: {spec.origin} is no Python: {error}.") from error
     if not names & {wanted, "*", "__getattr__"}:
-        raise PluginError(f"{name!r}: {spec.origin} has no {wanted!r}, which is to make it.")
+        raise PluginError(f"{who}: {spec.origin} has no {wanted!r}, which is to make it.")
 
 
-def _spec(module: str, name: str) -> ModuleSpec | None:
+def _spec(module: str, who: str) -> ModuleSpec | None:
     """Where the module is; None: it does not exist. Imports the packages around it."""
     try:
         return find_spec(module)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             return None
-        raise PluginError(f"{name!r}: {module!r} cannot be imported: {error}.") from error
+        raise PluginError(f"{who}: {module!r} cannot be imported: {error}.") from error
     except Exception as error:
         raise PluginError(
-            f"{name!r}: {module!r} cannot be imported: {type(error).__name__}: {error}."
+            f"{who}: {module!r} cannot be imported: {type(error).__name__}: {error}."
         ) from error
 
 
