@@ -13,7 +13,7 @@ import click
 
 from rlcore.api.errors import PluginError, RlcoreError, Terminated
 from rlcore_cli import __version__, plugin
-from rlcore_cli.program import Program, early_options, offered, split, start
+from rlcore_cli.program import Program, early_options, split, start
 
 INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2
@@ -65,13 +65,11 @@ def run(args: Sequence[str]) -> int:
 def group(program: Program) -> click.Group:
     """The program's command group, with every plugin's commands."""
     commands: dict[str, tuple[str, click.Command]] = {}
-    for implementation in program.plugins.manager.hook.rlcore_commands.get_hookimpls():
-        owner = implementation.plugin_name
-        for command in offered(program, implementation):
-            name = str(command.name)
-            if name in commands:
-                command = _clashing(name, commands[name][0], owner)
-            commands[name] = (owner, command)
+    for info, command in program.commands:
+        name = str(command.name)
+        if name in commands:
+            command = _clashing(name, commands[name][0], info.name)
+        commands[name] = (info.name, command)
     made = _Commands(
         "rlcore",
         commands={name: command for name, (_, command) in sorted(commands.items())},

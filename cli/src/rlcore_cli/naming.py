@@ -9,7 +9,7 @@ import click
 
 from rlcore.api.errors import PluginError, did_you_mean
 from rlcore.plugins.registry import Entry, PluginInfo
-from rlcore_cli.program import Program, offered
+from rlcore_cli.program import Program
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,7 @@ class Offer:
 def offers(program: Program) -> Iterator[Offer]:
     """Everything that the plugins offer, commands last."""
     yield from (Offer(entry.provider, entry=entry) for entry in program.plugins.registry.entries())
-    infos = {info.name: info for info in program.plugins.infos}
-    for implementation in program.plugins.manager.hook.rlcore_commands.get_hookimpls():
-        info = infos[implementation.plugin_name]
-        yield from (Offer(info, command=command) for command in offered(program, implementation))
+    yield from (Offer(info, command=command) for info, command in program.commands)
 
 
 def named(program: Program, name: str, asked: str) -> list[Offer]:

@@ -4,17 +4,18 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
-import pluggy
 
 from rlcore.api.config import NAME
 from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import EXPECTED, Plugins, Switches, load
+from rlcore.plugins.registry import PluginInfo
 
 OFF = "no:"
 OF_FUNCTIONS = re.compile(r"(eval\.\w+\.)?(reward|generator)")
@@ -74,6 +75,27 @@ class Program:
     plugins: Plugins
     functions: Sequence[Function] = ()
 
+    @cached_property
+    def commands(self) -> list[tuple[PluginInfo, click.Command]]:
+        """Each command with its plugin.
+
+        A plugin that cannot give its commands costs a warning, or, when strict, the program.
+        """
+        infos = {info.name: info for info in self.plugins.infos}
+        found: list[tuple[PluginInfo, click.Command]] = []
+        for implementation in self.plugins.manager.hook.rlcore_commands.get_hookimpls():
+            info = infos[implementation.plugin_name]
+            try:
+                commands: Iterable[click.Command] = implementation.function()  # type: ignore[assignment]
+                found += [(info, command) for command in commands]
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                sentence = f"plugin {info.name!r} of {info} cannot give its commands: {why}"
+                if self.switches.strict:
+                    raise PluginError(f"{sentence}.") from error
+                click.echo(f"warning: {sentence}", err=True)
+        return found
+
     def with_files(self, paths: Iterable[Path], functions: Sequence[Function] = ()) -> "Program":
         """The program with further plugin files, and functions in them."""
         known = {path.resolve() for path in self.switches.files}
@@ -95,21 +117,6 @@ class Program:
                 raise PluginError(ended(f"{broken.dist}: {broken.error}"))
         for function in self.functions:
             function.require(self.plugins)
-
-
-def offered(program: Program, implementation: pluggy.HookImpl) -> list[click.Command]:
-    """The commands of one plugin. One that fails costs a warning, or, when strict, the program."""
-    name = implementation.plugin_name
-    try:
-        commands: Iterable[click.Command] = implementation.function()  # type: ignore[assignment]  # untyped hook
-        return list(commands)
-    except Exception as error:
-        whose = next(info for info in program.plugins.infos if info.name == name)
-        sentence = f"plugin {name!r} of {whose} cannot give its commands: {type(error).__name__}: {error}"
-        if program.switches.strict:
-            raise PluginError(f"{sentence}.") from error
-        click.echo(f"warning: {sentence}", err=True)
-        return []
 
 
 def start(switches: Switches, own: Mapping[str, ModuleType], functions: Sequence[Function] = ()) -> Program:
