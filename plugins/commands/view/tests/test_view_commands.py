@@ -67,6 +67,10 @@ def test_sigterm_ends_the_page_and_leaves_nothing_behind(folder: Path, tmp_path:
 def test_what_is_no_run_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rlcore([command, str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: no run.toml in it, so it is not a run of rlcore.\n"
+    assert rlcore([command, str(tmp_path / "a")]) == 2
+    assert (
+        capsys.readouterr().err == f"error: {tmp_path}/a: there is no such folder, expected that of a run.\n"
+    )
     (tmp_path / "run.toml").write_text("")
     assert rlcore([command, str(tmp_path), f"{tmp_path}/."]) == 2
     assert "is named twice" in capsys.readouterr().err

@@ -19,6 +19,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         """Raises `ConfigError` where `path` is no run."""
+        if not path.is_dir():
+            raise ConfigError(f"{path}: there is no such folder, expected that of a run.")
         if not (path / "run.toml").is_file():
             raise ConfigError(f"{path}: no run.toml in it, so it is not a run of rlcore.")
         self.path = path
