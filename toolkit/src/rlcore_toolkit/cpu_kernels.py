@@ -118,7 +118,7 @@ class _RmsNorm(torch.autograd.Function):
             norm = torch.linalg.vector_norm(rows[block], dim=-1, keepdim=True)
             scale[block] = norm.square_().div_(size).add_(eps).rsqrt_()
             torch.mul(rows[block], scale[block], out=out[block]).mul_(weight)
-        ctx.save_for_backward(rows, scale, weight)
+        ctx.save_for_backward(x, scale, weight)  # not `rows`, which may be a copy
         return out.view(x.shape)
 
     @staticmethod
@@ -127,9 +127,9 @@ class _RmsNorm(torch.autograd.Function):
 
         That of x is scale * (g * weight - n * mean(g * weight * n)).
         """
-        rows, scale, weight = ctx.saved_tensors
-        size = rows.shape[1]
-        incoming = gradient.reshape(-1, size)
+        x, scale, weight = ctx.saved_tensors
+        size = x.shape[-1]
+        rows, incoming = x.reshape(-1, size), gradient.reshape(-1, size)
         of_x, of_weight = torch.empty_like(rows), torch.zeros_like(weight)
         for block in _blocks(len(rows), size):
             normed = rows[block] * scale[block]

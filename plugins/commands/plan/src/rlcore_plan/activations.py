@@ -32,9 +32,14 @@ class Batch:
     on_cpu: bool = False
 
     @property
+    def in_kernels(self) -> bool:
+        """Whether the CPU's kernels compute norms and gated MLPs."""
+        return self.on_cpu and self.bytes == FLOAT
+
+    @property
     def gated(self) -> int:
         """Values that a gated MLP keeps of a token for each of its width."""
-        return GATED_ON_CPU if self.on_cpu and self.bytes == FLOAT else GATED
+        return GATED_ON_CPU if self.in_kernels else GATED
 
 
 def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, values: bool = False) -> int:
@@ -89,7 +94,9 @@ def _split(layout: Layout, batch: Batch) -> int:
 
 def _norm(size: int, batch: Batch, *, output: bool) -> int:
     """Bytes a token of a norm over `size` values; `output`: of what it gives as well."""
-    kept = size * FLOAT + FLOAT + size * batch.bytes
+    kept = size * FLOAT + FLOAT
+    if not batch.in_kernels:
+        kept += size * batch.bytes  # what is multiplied by the weight
     return kept + size * batch.bytes if output else kept
 
 
@@ -118,7 +125,8 @@ def _attention(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
     if facts.qk_norm:
         each += (heads + groups) * _norm(facts.head, batch, output=False)
         if batch.bytes == FLOAT:
-            each -= keys * FLOAT  # their input is a part of what the linear layer gave
+            # Their input is a part of what the linear layer gave; queries of several groups are copies.
+            each -= (keys if groups > 1 else keys + queries) * FLOAT
     return batch.tokens * each
 
 
