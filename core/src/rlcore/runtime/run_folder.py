@@ -56,7 +56,8 @@ def run_folder(run_dir: Path | None, name: str = "", *, resume: bool = False) ->
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"the run's folder in {parent} cannot be made: {error.strerror}.") from error
+        asked = "the run's folder in runs/" if run_dir is None else f"--run-dir {run_dir}:"
+        raise ConfigError(f"{asked} cannot be made: {error.strerror}.") from error
     try:
         yield folder
     except BaseException:
