@@ -68,7 +68,15 @@ def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 
 
 class LeanDecoder:
-    """See `decoder.Decoder`. Keys and values live in [layer, 2, row, kv head, position, head size]."""
+    """See `decoder.Decoder`. Keys and values live in [layer, 2, row, kv head, position, head size].
+
+    `rows` are in use, and of each the first `used` positions; one may become `longest` tokens long.
+    """
+
+    rows: int
+    longest: int
+    used: int
+    cache: Tensor
 
     def __init__(self, model: Any, context_length: int) -> None:
         config = model.config
@@ -87,10 +95,7 @@ class LeanDecoder:
         self.layers = [self._layer(layer) for layer in model.model.layers]
         self.refresh()
         self.cos, self.sin = self._rope_table()
-        self.rows = 0
-        self.longest = 0
-        self.used = 0
-        self.cache = self._empty_cache(0, 0)
+        self.clear()
 
     def _layer(self, module: Any) -> Layer:
         attention, mlp = module.self_attn, module.mlp
