@@ -204,6 +204,7 @@ TEXTS = {(block.page, block.text.split()[0]): block.text for block in pages.bloc
 """What the pages show as printed, by its first word."""
 DRAWN = {
     ("README.md", "rlcore"): "a picture",
+    ("docs/architecture.md", "driver"): "a picture",
     ("docs/asynchrony.md", "┌───────────────"): "a picture",
     ("examples/search_agent/README.md", "ada="): "one response, with remarks",
     ("docs/migrating_from_prime_rl.md", "max_steps"): "prime-rl's: test_names.py checks its settings",
