@@ -17,9 +17,10 @@ from pydantic import Field
 from reader import NOT_HERE, Reader, make
 
 import rlcore
-from rlcore import Config
+from rlcore import Config, LogProbGapError, StepResult
 from rlcore.config.layers import Layer, build, merge
 from rlcore.deprecated import DEPRECATED, warn_of
+from rlcore.learning.invariants import check_first_step
 from rlcore_cli.main import run
 from rlcore_new.package import write_package
 from rlcore_qwen.tiny import tiny
@@ -280,6 +281,14 @@ def test_a_deprecated_name_warns_as_the_page_shows(monkeypatch: pytest.MonkeyPat
     assert f"DeprecationWarning: {warned[0].message}\n" == TEXTS["docs/versions.md", "DeprecationWarning:"]
 
 
+def test_a_gap_between_trainer_and_engine_is_told_as_the_page_shows() -> None:
+    metrics = {"tokens": 160, "fresh": 160, "ppo_gap": 0, "kl_engine": 19.2, "kl_engine_k3": 0}
+    result = StepResult(loss=0, metrics=metrics, grad_norm=1, lr=1e-3, finite=True)
+    with pytest.raises(LogProbGapError) as refused:
+        check_first_step(result, 0.31, dtype="fp32", comparable=True, max_gap=1e-4)
+    assert TEXTS["docs/exactness.md", "Trainer"].strip() == str(refused.value)
+
+
 class Clip(Config):
     """A setting that the next minor release leaves out."""
 
@@ -297,7 +306,7 @@ SHOWN = {
     *(("README.md", "completed:"), ("docs/data.md", "error:"), ("docs/doctor.md", "ok")),
     *(("docs/kl.md", "--kl-place"), ("docs/plugins.md", "rlcore-brevity/")),
     *(("docs/versions.md", "broken:"), ("docs/versions.md", "DeprecationWarning:")),
-    ("docs/versions.md", "FutureWarning:"),
+    *(("docs/versions.md", "FutureWarning:"), ("docs/exactness.md", "Trainer")),
 }
 """What the tests above compare."""
 
