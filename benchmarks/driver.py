@@ -29,13 +29,14 @@ from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Group, Prompt, Sampling
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.network import free_port
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.rollout.rewards import RewardPool
+from rlcore.tasks import together
 from rlcore_filters.config import DuplicatesConfig
 from rlcore_filters.filters import Duplicates
 from rlcore_machine import settle_heap

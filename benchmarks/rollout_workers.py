@@ -27,7 +27,6 @@ from rlcore.api.part import Part
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Prompt, Sample, Sampling, Span
 from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.engines.client import together
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.evaluate import NoReward
 from rlcore.rollout.generators import Generators
@@ -35,6 +34,7 @@ from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.trainer import BundleSlot
+from rlcore.tasks import together
 from rlcore_machine import settle_heap
 from rlcore_processes.cluster import ProcessCluster
 from rlcore_processes.config import ProcessesConfig

@@ -23,9 +23,10 @@ from rlcore.api.engine import EngineLaunch
 from rlcore.api.generation import Completion, GenerationClient
 from rlcore.api.tokens import Tokenizer, load_tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.network import free_port
 from rlcore.rollout.context import EngineContext
+from rlcore.tasks import together
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_machine import settle_heap

@@ -9,8 +9,9 @@ import pytest
 
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import FleetEngine
+from rlcore.tasks import together
 from rlcore_testing.engine_server import TOKEN, HereLauncher
 
 MEMBERS = 6

@@ -24,6 +24,7 @@ from rlcore.runtime.prepared import Served
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.run_folder import run_folder
 from rlcore.runtime.signals import signals_raise
+from rlcore.tasks import first, together
 from rlcore.tracking.jsonl import SAMPLES, write_samples
 from rlcore_machine.reaper import Reaper, scratch
 
@@ -80,9 +81,6 @@ def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> Ev
 async def _evaluate(
     served: Served, cluster: Cluster, reaper: Reaper, display: Display
 ) -> dict[str, EvalResult]:
-    from rlcore.engines.client import together
-    from rlcore.engines.fleet import first
-
     chosen = served.resolved
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(scratch(reaper))

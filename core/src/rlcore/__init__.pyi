@@ -350,8 +350,6 @@ from .engines.classifiers import (
 from .engines.client import (
     EngineClient as EngineClient,
     PauseMode as PauseMode,
-    end_tasks as end_tasks,
-    together as together,
 )
 from .engines.client_http import (
     RefusedError as RefusedError,
@@ -419,6 +417,10 @@ from .rollout.metrics import (
 )
 from .rollout.pipeline import (
     GroupPipeline as GroupPipeline,
+)
+from .tasks import (
+    end_tasks as end_tasks,
+    together as together,
 )
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,

@@ -12,10 +12,11 @@ import pytest
 from faults import LIMIT_S, check_whole, disturbed, turn
 
 from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
+from rlcore.tasks import together
 from rlcore_local.testing import LOCAL
 from rlcore_testing.engine_server import HereLauncher
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher

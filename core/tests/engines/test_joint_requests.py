@@ -15,8 +15,9 @@ from aiohttp.test_utils import TestServer
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError, UnreachableError
+from rlcore.tasks import together
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.engine_server import TOKEN, launch_of, serving

@@ -11,9 +11,10 @@ import pytest
 from rlcore.api.errors import EngineError, MissingEngineError
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.engines.router import RoutedEngine, Router, require_router
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
+from rlcore.tasks import together
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.engine_server import TOKEN, HereLauncher

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
@@ -28,16 +27,13 @@ from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.engines.joint_requests import JointRequests
 from rlcore.engines.stream import Bucket
 from rlcore.engines.tally import EngineTally
+from rlcore.tasks import together
 
-_log = logging.getLogger(__name__)
 ROUTING_HEADER = "X-SMG-Routing-Key"
 """The header by which sglang-router keeps requests together under `consistent_hashing`."""
 FLUSH_TRIES = 50
 FLUSH_WAIT_S = 0.1
-CANCEL_AGAIN_S = 15.0
-"""Seconds until a cancelled task is cancelled again: it may have swallowed that, or still tidy up."""
 
-T = TypeVar("T")
 PauseMode = Literal["abort", "in_place", "retract"]
 _LOADS = ("num_running_reqs", "num_waiting_reqs")
 MemoryTag = Literal["weights", "kv_cache", "cuda_graph"]
@@ -479,40 +475,6 @@ class EngineClient:
         answer = await self._control(path, body)
         if not answer["success"]:
             raise EngineError(f"The engine at {self.url} failed {path}: {answer['message']}")
-
-
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, in order; at the first failure the rest is canceled and awaited."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
-    try:
-        if tasks:  # `gather` would not be canceled before they are
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        return [task.result() for task in tasks if task.done()]  # they all are, or one has failed
-    except BaseException:
-        await end_tasks(tasks)
-        raise
-
-
-async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel all, and those anew that swallow it: returns when they have ended, however."""
-    tasks = list(tasks)
-    left = {task for task in tasks if not task.done()}
-    is_cancelled = False
-    while left:
-        for task in left:
-            task.cancel()
-        try:
-            _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
-        except asyncio.CancelledError:  # raised at the end: the tasks must not outlive this call
-            is_cancelled = True
-            continue
-        if left:
-            _log.warning("%d tasks go on, %g s after they were cancelled.", len(left), CANCEL_AGAIN_S)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()  # seen
-    if is_cancelled:
-        raise asyncio.CancelledError
 
 
 def _as_list(answer: Any) -> list[Any]:

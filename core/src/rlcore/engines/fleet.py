@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,6 +11,7 @@ from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.supervised_engine import LostError, RunningServer, SupervisedEngine
+from rlcore.tasks import first
 
 T = TypeVar("T")
 
@@ -123,20 +123,3 @@ class FleetEngine:
     async def weight_version(self) -> int:
         """As `EngineClient.weight_version`."""
         return await self._engine.weight_version()
-
-
-async def first(awaitables: Iterator[Awaitable[object]] | Sequence[Awaitable[object]]) -> None:
-    """Returns when one of them has; raises what it raises. The others are canceled.
-
-    Where several end at the same time, the error of the first in their order counts.
-    """
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

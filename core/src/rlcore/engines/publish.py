@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from rlcore.api.errors import StaleWeightsError
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.engines.publish_file import (
     Fp8Weights,
     WeightsLocation,
@@ -19,6 +19,7 @@ from rlcore.engines.publish_file import (
     write_version,
 )
 from rlcore.engines.stream import Piece
+from rlcore.tasks import together
 
 AskTrainer = Callable[..., Awaitable[Any]]
 """`ask(call, *arguments)` runs `answer` of the first train worker's publisher, beside training."""

@@ -15,11 +15,11 @@ from rlcore.api.errors import EngineError, MissingEngineError
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines import router_launch
-from rlcore.engines.client import EngineClient, together
+from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
-from rlcore.engines.fleet import first
 from rlcore.engines.supervised_engine import SERVER_FAULT, SupervisedEngine
 from rlcore.network import free_port
+from rlcore.tasks import first, together
 from rlcore_machine.server_process import ServerProcess
 
 HOST = "127.0.0.1"

@@ -14,7 +14,6 @@ from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, 
 from rlcore.api.producer import PromptEncoder
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample
-from rlcore.engines.client import together
 from rlcore.engines.client_http import RefusedError
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext
@@ -22,6 +21,7 @@ from rlcore.rollout.generators import blamed, check_generated, name_of
 from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.rewards import ERROR_KEY
 from rlcore.rollout.seeds import sample_seed
+from rlcore.tasks import together
 
 TIMED_OUT = "timed_out"
 """The failure of a sample whose generator took longer than `--generator-timeout`."""

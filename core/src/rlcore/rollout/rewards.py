@@ -26,10 +26,10 @@ from rlcore.api.errors import PluginError, RlcoreError, RunError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.types import RewardStatus, Sample
-from rlcore.engines.client import together
 from rlcore.rollout import reward_worker
 from rlcore.rollout.reward_worker import LENGTH, message
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
+from rlcore.tasks import together
 from rlcore_machine import Forked, ForkServer
 
 START_LIMIT_S = 120.0

@@ -18,6 +18,7 @@ from rlcore.engines.publish_file import shared_dir
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup
+from rlcore.tasks import together
 
 if TYPE_CHECKING:
     from rlcore.api.engine import EngineLaunch
@@ -115,22 +116,16 @@ class EngineGroup:
 
     async def drain(self) -> None:
         """Returns when no engine has anything left to do."""
-        from rlcore.engines.client import together
-
         await together(engine.drain() for engine in self._engines)
 
     async def release(self, *, keep_weights: bool = False) -> None:
         """Idle engines give the devices' memory back, until `publish` (that of weights) and `resume`."""
-        from rlcore.engines.client import together
-
         # Without tags an engine gives back everything.
         tags: tuple[MemoryTag, ...] = ("kv_cache", "cuda_graph") if keep_weights else ()
         await together(engine.release(*tags) for engine in self._engines)
 
     async def resume(self) -> None:
         """Engines take what they gave back, and serve; those that are lost are replaced."""
-        from rlcore.engines.client import together
-
         await together(engine.resume() for engine in self._engines)
 
     async def publish_for_evaluation(self, location: WeightsLocation) -> None:
@@ -150,7 +145,6 @@ class EngineGroup:
     async def _publish(
         self, engines: Sequence[SupervisedEngine], location: WeightsLocation, *, keep_cache: bool, check: bool
     ) -> None:
-        from rlcore.engines.client import together
         from rlcore.engines.publish import verify_by_reload
 
         run, model = self._prepared.resolved.run, Path(self._prepared.model.path)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError
-from rlcore.engines.client import end_tasks
 from rlcore.learning.flops import peak_tflops, training_flops, with_costs
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
@@ -24,6 +23,7 @@ from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
 from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
+from rlcore.tasks import end_tasks
 from rlcore.tracking.trace import RUN, Trace
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.cluster import Actor, Cluster
 from rlcore.api.errors import RlcoreError, WorkerError
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator
-from rlcore.engines.client import end_tasks, together
 from rlcore.rollout.generators import Generators, name_of
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.rollout_messages import FromDriver, Message, changed, changes_of
 from rlcore.runtime.rollout_worker import RolloutWorker, pickled_error
+from rlcore.tasks import end_tasks, together
 
 if TYPE_CHECKING:
     from rlcore.api.packed import PackedInts

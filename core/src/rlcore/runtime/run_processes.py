@@ -34,6 +34,7 @@ from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_s
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
+from rlcore.tasks import together
 from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine import settle_heap
@@ -200,12 +201,7 @@ class RunProcesses:
             if left:
                 self.display.phase(f"Waiting for {' and '.join(left)}")
 
-        tasks = [asyncio.ensure_future(start(name, awaitable)) for name, awaitable in starting.items()]
-        try:
-            await asyncio.gather(*tasks)
-        finally:  # `gather` lets the others go on after the first error
-            for task in tasks:
-                task.cancel()
+        await together(start(name, awaitable) for name, awaitable in starting.items())
 
     async def _loop(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rlcore.api.errors import EngineError, RlcoreError
 from rlcore.api.part import load
 from rlcore.runtime.actors import BEAT_SECONDS, watched, within
+from rlcore.tasks import first, together
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Actor, Cluster
@@ -126,8 +127,6 @@ class ServerLauncher:
 
     async def start(self) -> EngineClient:
         """Start a server; its client."""
-        from rlcore.engines.fleet import first
-
         self._actors = self._actors or self._supervisors()
         meeting = await self._meeting() if len(self._launches) > 1 else None
         starts = [
@@ -145,8 +144,6 @@ class ServerLauncher:
 
     async def died(self) -> str:
         """Why the server ended: the end of its log, or what happened to its supervisor."""
-        from rlcore.engines.client import together
-
         try:
             await together(self._watch(actor) for actor in self._actors)
         except RlcoreError as error:

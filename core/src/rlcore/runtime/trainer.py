@@ -23,6 +23,7 @@ from rlcore.runtime.remote_role import peers_of
 from rlcore.runtime.role_worker import RoleWorker
 from rlcore.runtime.sent_batch import to_arrays
 from rlcore.runtime.worker import TrainWorker, UpdateResult, WorkerSetup
+from rlcore.tasks import together
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
@@ -162,16 +163,11 @@ class TrainerGroup:
 
     async def watch(self) -> None:
         """Raises `WorkerError` when a worker dies or hangs; never returns."""
-        calls = [
-            asyncio.ensure_future(self._watch(f"{kind} {rank}", actor))
+        await together(
+            self._watch(f"{kind} {rank}", actor)
             for kind, actors in self._by_kind.items()
             for rank, actor in enumerate(actors)
-        ]
-        try:
-            await asyncio.gather(*calls)
-        finally:
-            for call in calls:
-                call.cancel()
+        )
 
     async def _watch(self, name: str, actor: Actor) -> None:
         try:
