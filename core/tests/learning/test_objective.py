@@ -17,8 +17,9 @@ from rlcore.api.inputs import Input
 from rlcore.api.maths import Normalizer, importance_ratio
 from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.api.training import CorrectionInputs, Loss, LossInputs, LossOutput, TokenWeights
+from rlcore.learning.metrics import WEIGHTED
 from rlcore.learning.minibatch import assign_minibatches
-from rlcore.learning.objective import WEIGHTED, Objective
+from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import advantage_metrics, prepare
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo

@@ -20,7 +20,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import BatchConfig, LossConfig
 from rlcore.api.trainer import LossResult, TokenOutputs
-from rlcore.learning.objective import WEIGHTED
+from rlcore.learning.metrics import WEIGHTED
 from rlcore.learning.preparation import prepare, with_batch_columns
 from rlcore_testing.columns import top_log_probs, with_needed, with_pairs
 from rlcore_testing.conformance import Conformance

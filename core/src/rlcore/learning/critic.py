@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlcore.api.batch import TrainBatch
 from rlcore.api.trainer import StepResult, ValueModel
 from rlcore.api.training import ValueLoss
-from rlcore.learning.metrics import trainer_metrics
+from rlcore.learning.metrics import summed_metrics, trainer_metrics
 from rlcore.learning.value_objective import ValueObjective, explained_variance
 
 
@@ -27,15 +27,9 @@ class CriticLearner:
     def take_metrics(self, whole: TrainBatch) -> dict[str, float]:
         """`critic/…` of the steps since the last call. `whole`: the prepared batch that they trained on."""
         results, self._results = self._results, []
-        sums: dict[str, float] = {}
-        for result in results:
-            for name, value in result.metrics.items():
-                sums[name] = sums.get(name, 0.0) + value
+        sums = summed_metrics(results)
         tokens = sums.pop("tokens")
         metrics = {
-            "critic/loss": sum(result.loss for result in results) / len(results),
-            "critic/grad_norm": sum(result.grad_norm for result in results) / len(results),
-            "critic/lr": results[-1].lr,
             **trainer_metrics("critic", results),
             **{f"critic/{name}": value / tokens for name, value in sums.items()},
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlcore.api.trainer import StepResult
-from rlcore.learning.objective import WEIGHTED
 
 METRICS = {
     "train/loss": "mean loss of the mini-batches",
@@ -52,15 +51,22 @@ ROLE_METRICS = {
 }
 """Further metrics of a run with a reference, a teacher, a critic or a balancing loss."""
 
+WEIGHTED = "weighted/"
+"""Prefix of the metrics that are summed with the tokens' weights (`LossOutput.weighted`)."""
+
+
+def core_metrics(role: str) -> frozenset[str]:
+    """The metrics below `role/` that core computes for every loss: a loss cannot use their names."""
+    return frozenset(
+        name.removeprefix(f"{role}/") for name in (*METRICS, *ROLE_METRICS) if name.startswith(f"{role}/")
+    )
+
 
 def summary(results: Sequence[StepResult]) -> dict[str, float]:
     """Means over the optimizer steps, and over tokens for sums; means of the gap are over fresh tokens
     only.
     """
-    sums: dict[str, float] = {}
-    for result in results:
-        for name, value in result.metrics.items():
-            sums[name] = sums.get(name, 0.0) + value
+    sums = summed_metrics(results)
     # Three denominators: steps for what has the tokens' weights in it, fresh tokens for what compares with
     # the engine, and all tokens for the rest.
     tokens, fresh = sums.pop("tokens"), sums.get("fresh", 0.0)
@@ -68,9 +74,6 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
     gaps = {name: sums.pop(name) for name in ("kl_engine", "kl_engine_k3") if name in sums}
     return {
         **{f"train/{name.removeprefix(WEIGHTED)}": value for name, value in means.items()},
-        "train/loss": sum(result.loss for result in results) / len(results),
-        "train/grad_norm": sum(result.grad_norm for result in results) / len(results),
-        "train/lr": results[-1].lr,
         "train/tokens": tokens,
         "train/updates": float(len(results)),
         **trainer_metrics("train", results),
@@ -79,11 +82,22 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
     }
 
 
+def summed_metrics(results: Sequence[StepResult]) -> dict[str, float]:
+    """The sums over tokens of all optimizer steps, added up."""
+    sums: dict[str, float] = {}
+    for result in results:
+        for name, value in result.metrics.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
 def trainer_metrics(role: str, results: Sequence[StepResult]) -> dict[str, float]:
-    """Means over the steps: of a balancing loss, and of what else the trainer measured."""
+    """The last learning rate, and means over the steps of what the trainer says of each."""
     of_steps: dict[str, list[float]] = {}
     for result in results:
         balance = {} if result.balance is None else {"router_balance": result.balance}
-        for name, value in {**balance, **result.extras}.items():
+        said = {"loss": result.loss, "grad_norm": result.grad_norm, **balance, **result.extras}
+        for name, value in said.items():
             of_steps.setdefault(f"{role}/{name}", []).append(value)
-    return {name: sum(values) / len(values) for name, values in of_steps.items()}
+    means = {name: sum(values) / len(values) for name, values in of_steps.items()}
+    return {**means, f"{role}/lr": results[-1].lr}

@@ -18,13 +18,11 @@ from rlcore.api.maths import importance_ratio, kl, where_live
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.api.training import Correction, Loss, LossInputs
+from rlcore.learning.metrics import WEIGHTED
 from rlcore.learning.outputs import check_outputs, name_of
 
 PLACE = "place"
 """Column int64 [R]: the place of each token in the whole batch. It is there while log-probs are kept."""
-
-WEIGHTED = "weighted/"
-"""Prefix of the metrics that are summed with the tokens' weights (`LossOutput.weighted`)."""
 
 
 class Objective:

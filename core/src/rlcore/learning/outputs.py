@@ -11,31 +11,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import RunError
 from rlcore.api.maths import where_live
 from rlcore.api.training import AdvantageEstimator
-
-CORE_METRICS = frozenset(
-    {
-        "advantage_mean",
-        "advantage_std",
-        "entropy",
-        "fresh",
-        "grad_norm",
-        "kl_engine",
-        "kl_engine_comparable",
-        "kl_engine_k3",
-        "kl_engine_max",
-        "kl_reference",
-        "kl_teacher",
-        "loss",
-        "lr",
-        "ppo_gap",
-        "ppo_kl",
-        "router_balance",
-        "samples",
-        "tokens",
-        "updates",
-    }
-)
-"""Metrics that core computes for every loss; a loss cannot use their names."""
+from rlcore.learning.metrics import core_metrics
 
 
 def name_of(plugin: object) -> str:
@@ -87,8 +63,12 @@ def check_outputs(
     mask_R: Tensor,
     *,
     taken: Collection[str] = (),
+    role: str = "train",
 ) -> None:
-    """Raises RunError where a part returned another shape, or a metric of a name that is in use."""
+    """Raises RunError where a part returned another shape, or a metric of a name that is in use.
+
+    `taken`: by other parts. `role`: what the names of the metrics begin with.
+    """
     for name, value in {
         what: values_R,
         **{f"metric {key!r}": value for key, value in metrics.items()},
@@ -98,8 +78,9 @@ def check_outputs(
                 f"{whose} returned {_kind(value)} for {name}; "
                 f"expected {list(mask_R.shape)}, one value for each response token."
             )
+    own = core_metrics(role)
     for name in sorted(metrics):
-        if name in CORE_METRICS:
+        if name in own:
             raise RunError(f"{whose} returned the metric {name!r}, which is core's own.")
         if name in taken:
             raise RunError(

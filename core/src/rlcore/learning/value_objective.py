@@ -15,10 +15,7 @@ from rlcore.api.inputs import Input
 from rlcore.api.maths import masked_mean, where_live
 from rlcore.api.trainer import LossResult
 from rlcore.api.training import ValueInputs, ValueLoss
-from rlcore.learning.outputs import name_of
-
-CORE_METRICS = frozenset({"explained_variance", "grad_norm", "loss", "lr", "router_balance"})
-"""Metrics that core computes of every critic; a loss cannot use their names."""
+from rlcore.learning.outputs import check_outputs, name_of
 
 
 def with_value_weights(batch: TrainBatch) -> TrainBatch:
@@ -69,16 +66,8 @@ class ValueObjective:
                 batch=batch,
             )
         )
-        for name, found_R in {"the loss": output.per_token, **output.metrics}.items():
-            if found_R.shape != mask_R.shape:
-                raise RunError(
-                    f"The value loss {name_of(self._loss)} returned {list(found_R.shape)} for {name}; "
-                    f"expected {list(mask_R.shape)}, one value for each response token."
-                )
-        if taken := sorted(CORE_METRICS & output.metrics.keys()):
-            raise RunError(
-                f"The value loss {name_of(self._loss)} returned the metric {taken[0]!r}, which is core's own."
-            )
+        whose = f"The value loss {name_of(self._loss)}"
+        check_outputs(whose, "the loss", output.per_token, output.metrics, mask_R, role="critic")
         total = where_live(columns["value_weights"] * output.per_token, mask_R).sum()
         with torch.no_grad():
             sums = {k: where_live(v.to(values_R.dtype), mask_R).sum() for k, v in output.metrics.items()}

@@ -19,7 +19,8 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.records import Algorithm, Kind
 from rlcore.api.trainer import TokenOutputs
-from rlcore.learning.objective import WEIGHTED, Objective
+from rlcore.learning.metrics import WEIGHTED
+from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
 from rlcore.plugins.loader import Switches, load
 from rlcore_dpo import plugin
