@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 import tempfile
@@ -181,10 +180,8 @@ def on_wire(
 
 def wire_bytes(name: str, tensor: Tensor, dtype: torch.dtype, fp8: Fp8Weights | None) -> int:
     """The size of what `on_wire` makes of a tensor."""
-    if fp8 is None or name not in fp8.names:
-        return tensor.numel() * wire_dtype(name, dtype).itemsize
-    scales = math.prod(-(-size // step) for size, step in zip(tensor.shape, fp8.block, strict=True))
-    return tensor.numel() + scales * torch.float32.itemsize
+    # On torch's device without memory: the same steps, and nothing is computed.
+    return sum(value.nbytes for _, value in on_wire(name, tensor.to("meta"), dtype, fp8))
 
 
 def wire_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
