@@ -226,23 +226,3 @@ async def test_spans_and_versions() -> None:
         assert [await client.weight_version() for _ in range(2)] == [0, 12]
         with pytest.raises(EngineError, match="'nightly', which is no version that rlcore published"):
             await client.weight_version()
-
-
-async def test_a_tensor_update_has_a_session_and_a_payload_for_each_rank() -> None:
-    calls: list[tuple[str, Any]] = []
-
-    async def take(request: web.Request) -> web.Response:
-        calls.append((request.path, await request.json()))
-        return web.json_response({"success": True, "message": ""})
-
-    paths = ("/begin_weight_update", "/update_weights_from_tensor", "/end_weight_update")
-    async with serving(dict.fromkeys(paths, take)) as client:
-        await client.begin_weight_update()
-        await client.update_from_tensor("AAAA", version=None)
-        await client.update_from_tensor("BBBB", version=3)
-        await client.end_weight_update()
-    assert [path for path, _ in calls] == [paths[0], paths[1], paths[1], paths[2]]
-    first, last = calls[1][1], calls[2][1]
-    assert first["serialized_named_tensors"] == ["AAAA", "AAAA"]
-    assert "weight_version" not in first
-    assert (last["weight_version"], last["flush_cache"], first["flush_cache"]) == ("3", True, False)

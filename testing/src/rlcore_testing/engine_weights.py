@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore import Bucket
 from rlcore.api.errors import DeltaError, EngineError, StaleWeightsError
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
@@ -172,8 +171,9 @@ class WeightsConformance(Abilities):
     async def test_a_broadcast_is_received_within_an_update_alone(self, client: EngineClient) -> None:
         if "broadcast" not in self.ways:
             pytest.skip(f"`broadcast` is not among the ways that are checked ({', '.join(self.ways)})")
-        bucket = Bucket(names=("model.norm.weight",), dtypes=("float32",), shapes=((64,),))
+        bucket = {"names": ["model.norm.weight"], "dtypes": ["float32"], "shapes": [[64]]}
+        body = {**bucket, "group_name": "nobody", "load_format": "flattened_bucket", "weight_version": "2"}
         with pytest.raises(EngineError, match=r"begin_weight_update"):
-            await client.update_from_broadcast("nobody", bucket, version=2)
+            await client.update("/update_weights_from_distributed", {**body, "flush_cache": False})
         await client.health()
         assert await client.weight_version() == 0

@@ -25,7 +25,6 @@ from rlcore.engines.client_answers import (
 from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.engines.joint_requests import JointRequests
-from rlcore.engines.stream import Bucket
 from rlcore.engines.tally import EngineTally
 from rlcore.tasks import together
 
@@ -310,93 +309,29 @@ class EngineClient:
     async def update_from_disk(self, path: str, version: int, *, flush: bool = True) -> None:
         """Loads the Hugging Face directory `path`, as the server sees it.
 
-        `flush`: without the keys and values that the old weights made; as in the other updates.
+        `flush`: without the keys and values that the old weights made.
         """
         body = {"model_path": path, "weight_version": str(version), "flush_cache": flush}
-        await self._update("/update_weights_from_disk", body)
+        await self.update("/update_weights_from_disk", body)
 
-    async def update_from_shared_memory(
-        self,
-        path: str,
-        layout: Sequence[tuple[str, str, list[int], int]],
-        version: int | None,
-        *,
-        flush: bool = True,
-    ) -> None:
-        """Loads the tensors that lie in file `path` of the server's own host (`local`).
+    async def update(self, path: str, body: Mapping[str, Any]) -> None:
+        """Posts `body` to one of the paths that take weights up: a way of weights knows its own.
 
-        `layout`: name, dtype, shape and byte offset of each (`rlcore.tensor_layout`). `version` None: more
-        will follow before the weights are those of a version.
+        EngineError where the server says that it failed.
         """
-        body = {
-            "path": path,
-            "layout": list(layout),
-            "weight_version": None if version is None else str(version),
-            "flush_cache": flush,
-        }
-        await self._update("/update_weights_from_shared_memory", body)
-
-    async def update_from_delta(self, path: str, version: int, *, flush: bool = True) -> None:
-        """Applies the changes in file `path`, one of a `WeightsLocation.chain`, on the server's own host."""
-        body = {"path": path, "weight_version": str(version), "flush_cache": flush}
-        await self._update("/update_weights_from_delta", body)
-
-    async def update_from_tensor(
-        self, payload: str | Sequence[str], *, version: int | None, flush: bool = True
-    ) -> None:
-        """One flattened bucket; `version` is given with the last one.
-
-        `payload`: of each rank of the server, in order, or one for all. Stands between `begin_weight_update`
-        and `end_weight_update`.
-        """
-        ranks = (await self.capabilities()).tensor_ranks
-        payloads = [payload] * ranks if isinstance(payload, str) else list(payload)
-        assert len(payloads) == ranks, f"{len(payloads)} payloads for {ranks} ranks"
-        body = {
-            "serialized_named_tensors": payloads,
-            "load_format": "flattened_bucket",
-            "flush_cache": flush and version is not None,
-            **({} if version is None else {"weight_version": str(version)}),
-        }
-        await self._update("/update_weights_from_tensor", body)
-
-    async def update_from_broadcast(self, group: str, bucket: Bucket, *, version: int | None) -> None:
-        """Receives a bucket by `group`, and keeps the cache; `version` is given with the last one.
-
-        Stands between `begin_weight_update` and `end_weight_update`; the trainer broadcasts meanwhile.
-        """
-        body = {
-            "names": bucket.names,
-            "dtypes": bucket.dtypes,
-            "shapes": bucket.shapes,
-            "group_name": group,
-            "load_format": "flattened_bucket",
-            "flush_cache": False,
-            **({} if version is None else {"weight_version": str(version)}),
-        }
-        await self._update("/update_weights_from_distributed", body)
-
-    async def join_weights_group(self, name: str, host: str, port: int, *, size: int, backend: str) -> None:
-        """The server's ranks join, as 1 to `size` - 1, the group of the trainer at `host:port`."""
-        body = {
-            "master_address": host,
-            "master_port": port,
-            "rank_offset": 1,
-            "world_size": size,
-            "group_name": name,
-            "backend": backend,
-        }
-        await self._update("/init_weights_update_group", body)
+        answer = await self._control(path, body)
+        if not answer["success"]:
+            raise EngineError(f"The engine at {self.url} failed {path}: {answer['message']}")
 
     async def begin_weight_update(self) -> None:
         """Opens an update; nothing to do where the server knows no such session."""
         if (await self.capabilities()).weight_session:
-            await self._update("/begin_weight_update", {})
+            await self.update("/begin_weight_update", {})
 
     async def end_weight_update(self) -> None:
         """Closes an update."""
         if (await self.capabilities()).weight_session:
-            await self._update("/end_weight_update", {})
+            await self.update("/end_weight_update", {})
 
     async def checksums(self) -> dict[str, str]:
         """Name → checksum of the server's tensors; the names of rank r > 0 end in `@r`."""
@@ -470,11 +405,6 @@ class EngineClient:
 
     async def _control(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self._http.post(path, body, timeout_s=self._control_s)
-
-    async def _update(self, path: str, body: Mapping[str, Any]) -> None:
-        answer = await self._control(path, body)
-        if not answer["success"]:
-            raise EngineError(f"The engine at {self.url} failed {path}: {answer['message']}")
 
 
 def _as_list(answer: Any) -> list[Any]:

@@ -81,7 +81,16 @@ class BroadcastPublisher(StreamPublisher):
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
         name = self.link.groups[client]
-        receiving = client.update_from_broadcast(name, piece.bucket, version=version)
+        body = {
+            "names": piece.bucket.names,
+            "dtypes": piece.bucket.dtypes,
+            "shapes": piece.bucket.shapes,
+            "group_name": name,
+            "load_format": "flattened_bucket",
+            "flush_cache": False,
+            **({} if version is None else {"weight_version": str(version)}),
+        }
+        receiving = client.update("/update_weights_from_distributed", body)
         await together([receiving, self._ask("send", name)])
 
     async def _join(self, client: EngineClient) -> str:
@@ -91,7 +100,15 @@ class BroadcastPublisher(StreamPublisher):
         engine = urlsplit(client.url).hostname
         is_beside = engine == LOOPBACK  # this process, and perhaps not the trainer
         host, port = await self._ask("open", name, (self.link.here or engine) if is_beside else engine)
-        entering = client.join_weights_group(name, host, port, size=size, backend=self.backend)
+        body = {
+            "master_address": host,
+            "master_port": port,
+            "rank_offset": 1,  # the trainer is rank 0
+            "world_size": size,
+            "group_name": name,
+            "backend": self.backend,
+        }
+        entering = client.update("/init_weights_update_group", body)
         try:
             await together([entering, self._ask("join", name, size, self.backend, self.limit_s)])
         except BaseException:

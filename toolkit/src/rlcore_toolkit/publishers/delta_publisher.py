@@ -27,6 +27,7 @@ DELTA_COPIES = 6
 MOST_CHANGES = 64
 """Then a whole version is written: a new engine has to load all changes since the last one."""
 _MIRROR = "mirror"
+_PATH = "/update_weights_from_delta"
 _REFUSED = 400
 _log = logging.getLogger(__name__)
 
@@ -122,7 +123,8 @@ class DeltaPublisher(FilePublisher):
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         if location.chain and (await client.capabilities()).deltas:
             try:
-                await client.update_from_delta(location.chain[-1], location.version, flush=False)
+                changes = {"path": location.chain[-1], "weight_version": str(location.version)}
+                await client.update(_PATH, {**changes, "flush_cache": False})
                 return location.checksums
             except RefusedError as error:
                 if error.status != _REFUSED:

@@ -47,14 +47,20 @@ class SharedMemoryPublisher(StreamPublisher):
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
         file, layout = piece.content
-        await client.update_from_shared_memory(file, layout, version, flush=False)
+        await _load(client, file, layout, version)
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         if location.pieces is not None:
             return await super()._send(client, location)
-        layout = tensor_layout(location.file)  # written whole
-        await client.update_from_shared_memory(location.file, layout, location.version, flush=False)
+        await _load(client, location.file, tensor_layout(location.file), location.version)  # written whole
         return location.checksums
+
+
+async def _load(client: EngineClient, file: str, layout: Layout, version: int | None) -> None:
+    """Have the server of the file's own host take up its tensors. `version` None: more will follow."""
+    body = {"path": file, "layout": layout, "flush_cache": False}
+    named = {} if version is None else {"weight_version": str(version)}
+    await client.update("/update_weights_from_shared_memory", {**body, **named})
 
 
 def tensor_layout(file: str) -> Layout:

@@ -45,8 +45,16 @@ class TensorPublisher(StreamPublisher):
         return checksums
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
-        by_rank = [_text(piece.by_rank[rank]) for rank in self.sources]
-        await client.update_from_tensor(by_rank or _text(piece.content), version=version, flush=False)
+        ranks = (await client.capabilities()).tensor_ranks
+        payloads = [_text(piece.by_rank[rank]) for rank in self.sources] or [_text(piece.content)] * ranks
+        assert len(payloads) == ranks, f"{len(payloads)} payloads for {ranks} ranks"
+        body = {
+            "serialized_named_tensors": payloads,
+            "load_format": "flattened_bucket",
+            "flush_cache": False,
+            **({} if version is None else {"weight_version": str(version)}),
+        }
+        await client.update("/update_weights_from_tensor", body)
 
 
 def _text(content: Any) -> str:
