@@ -16,8 +16,9 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient, Request
+from rlcore.engines.client import EngineClient
 from rlcore.network import free_port
+from rlcore.tasks import together
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_local.loading import load_tokenizer
@@ -128,19 +129,13 @@ class Bench:
         self.seed += 1
         sampling = Sampling(max_tokens=self.tokens)
         groups = len(self.prompts)
-        requests = [
-            Request(
-                input_ids=ids,
-                sampling=sampling,
-                n=GROUP,
-                seed=self.seed,
-                session=f"round-{self.seed}/{groups}",
-            )
-            for ids in self.prompts.tolist()
-        ]
+        session = f"round-{self.seed}/{groups}"
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        found = await client.generate_many(requests)
+        found = await together(
+            client.generate(ids, sampling, n=GROUP, seed=self.seed, session=session)
+            for ids in self.prompts.tolist()
+        )
         seconds = loop.time() - begin
         return self._rate(sum(len(one.token_ids) for group in found for one in group), seconds)
 

@@ -14,8 +14,9 @@ from aiohttp.test_utils import TestServer
 
 from rlcore.api.errors import EngineError
 from rlcore.api.types import Sampling, Span
-from rlcore.engines.client import EngineClient, Request
+from rlcore.engines.client import EngineClient
 from rlcore.network import free_port
+from rlcore.tasks import together
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -128,7 +129,7 @@ async def test_no_more_requests_than_slots_are_under_way() -> None:
 
     async with serving({"/generate": generate}, concurrency=3) as client:
         sampling = Sampling(max_tokens=1)
-        answers = await client.generate_many([Request(input_ids=[i], sampling=sampling) for i in range(12)])
+        answers = await together(client.generate([i], sampling) for i in range(12))
     assert [one.token_ids for (one,) in answers] == [(i,) for i in range(12)]
     assert most == 3
 
@@ -142,10 +143,9 @@ async def test_the_first_failure_ends_the_others() -> None:
         return web.json_response([answer([1])])
 
     async with serving({"/generate": generate}) as client:
-        requests = [Request(input_ids=[i], sampling=Sampling(max_tokens=1)) for i in range(3)]
         async with asyncio.timeout(30.0):
             with pytest.raises(EngineError, match=r"refused /generate with HTTP 400: too long"):
-                await client.generate_many(requests)
+                await together(client.generate([i], Sampling(max_tokens=1)) for i in range(3))
 
 
 @pytest.mark.parametrize(

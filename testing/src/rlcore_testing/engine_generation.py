@@ -10,7 +10,8 @@ from transformers import AutoTokenizer
 
 from rlcore.api.errors import EngineError
 from rlcore.api.types import Sampling, Span
-from rlcore.engines.client import EngineClient, Request
+from rlcore.engines.client import EngineClient
+from rlcore.tasks import together
 from rlcore_testing.engine_abilities import Abilities
 from rlcore_testing.engine_reference import (
     COLD,
@@ -96,9 +97,7 @@ class GenerationConformance(Abilities):
     ) -> None:
         prompts = [tuple(range(3 + i, 10 + 2 * i)) for i in range(24)]
         sampling = Sampling(max_tokens=8, temperature=0.0)
-        answers = await client.generate_many(
-            [Request(input_ids=ids, sampling=sampling, n=2) for ids in prompts]
-        )
+        answers = await together(client.generate(ids, sampling, n=2) for ids in prompts)
         for ids, pair in zip(prompts, answers, strict=True):
             assert [answer.prompt_tokens for answer in pair] == [len(ids)] * 2
             for answer in pair:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -26,7 +25,6 @@ from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.engines.joint_requests import JointRequests
 from rlcore.engines.tally import EngineTally
-from rlcore.tasks import together
 
 ROUTING_HEADER = "X-SMG-Routing-Key"
 """The header by which sglang-router keeps requests together under `consistent_hashing`."""
@@ -36,18 +34,6 @@ FLUSH_WAIT_S = 0.1
 PauseMode = Literal["abort", "in_place", "retract"]
 _LOADS = ("num_running_reqs", "num_waiting_reqs")
 MemoryTag = Literal["weights", "kv_cache", "cuda_graph"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """`n` samples of one prompt. `rid` may be aborted; `seed` counts where the engine honors seeds."""
-
-    input_ids: Sequence[int]
-    sampling: Sampling
-    n: int = 1
-    seed: int | None = None
-    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
-    session: str | None = None
 
 
 class EngineClient:
@@ -153,20 +139,6 @@ class EngineClient:
             self._tally.note(answer["meta_info"])
         read = partial(wire.completion, prompt_tokens=len(input_ids))
         return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
-
-    async def generate_many(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """The completions of each request, in their order; the first failure cancels the rest."""
-        return await together(
-            self.generate(
-                request.input_ids,
-                request.sampling,
-                n=request.n,
-                seed=request.seed,
-                rid=request.rid,
-                session=request.session,
-            )
-            for request in requests
-        )
 
     async def stream(
         self, input_ids: Sequence[int], sampling: Sampling, *, seed: int | None = None, rid: str | None = None
