@@ -19,6 +19,7 @@ from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.network import free_port
 from rlcore.tasks import together
+from rlcore_local.client import LocalClient
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_local.loading import load_tokenizer
@@ -165,7 +166,7 @@ class Bench:
             asyncio.Runner() as runner,
         ):
             server.wait_ready(f"{url}/health", token=token, limit_s=120)
-            client = EngineClient(url, token)
+            client = LocalClient(url, token)
             try:
                 return measure(lambda: runner.run(self.http(client)))
             finally:

@@ -19,6 +19,7 @@ from rlcore.engines.client import EngineClient
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.evaluate import Evaluation, Evaluator
 from rlcore.rollout.rewards import RewardPool
+from rlcore_local.client import LocalClient
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_sampling.synchronous import SynchronousRollouts
@@ -65,7 +66,7 @@ async def rewards() -> AsyncIterator[RewardPool]:
 
 @pytest.fixture
 async def client(server: str, model: Path) -> AsyncIterator[EngineClient]:
-    async with EngineClient(server, TOKEN, timeout_s=120.0) as made:
+    async with LocalClient(server, TOKEN, timeout_s=120.0) as made:
         await made.update_from_disk(str(model), version=1)
         yield made
 

@@ -15,7 +15,7 @@ import psutil
 
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
-from rlcore.api.part import Part
+from rlcore.api.part import Part, load
 from rlcore.engines.client import EngineClient
 from rlcore.runtime.servers import EngineSupervisor
 
@@ -84,7 +84,10 @@ class HereLauncher:
         self.url = await asyncio.to_thread(self._supervisor.start, self._part, self._launch)
         self.starts += 1
         url = await self._front(self.url) if self._front else self.url
-        return EngineClient(url, TOKEN, timeout_s=REQUEST_LIMIT_S, control_timeout_s=REQUEST_LIMIT_S)
+        client: EngineClient = load(self._part.build().client, self._part.name)(
+            url, TOKEN, timeout_s=REQUEST_LIMIT_S, control_timeout_s=REQUEST_LIMIT_S
+        )
+        return client
 
     async def died(self) -> str:
         """Why it did."""

@@ -1,4 +1,4 @@
-"""`EngineClient`: one client for `local` and SGLang, over SGLang's native HTTP protocol."""
+"""`EngineClient`: asks one engine server, over SGLang's native HTTP protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from rlcore.engines.client_answers import (
 )
 from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
-from rlcore.engines.joint_requests import JointRequests
 from rlcore.engines.tally import EngineTally
 
 ROUTING_HEADER = "X-SMG-Routing-Key"
@@ -40,10 +39,10 @@ class EngineClient:
     """Talks to one server. Belongs to one event loop; use it as an async context manager or `close` it.
 
     `timeout_s` bounds one generation request, `control_timeout_s` any other. At most `concurrency`
-    generation requests are under way at once, a session of them counted as one. Empty prompts, and ids
-    outside `vocab_size` where that is given, are refused here, because one of them ends an SGLang server.
-    `routed_experts`: completions come with the experts that the engine chose. Every failure is an
-    EngineError; nothing is sent twice but `flush_cache`.
+    generation requests are under way at once. Empty prompts, and ids outside `vocab_size` where that is
+    given, are refused here, because one of them ends an SGLang server. `routed_experts`: completions come
+    with the experts that the engine chose. Every failure is an EngineError; nothing is sent twice but
+    `flush_cache`.
     """
 
     def __init__(
@@ -67,8 +66,6 @@ class EngineClient:
         self._routed_experts = routed_experts
         self._capabilities = capabilities
         self._running: dict[str, list[str]] = {}
-        self._sessions: dict[str, JointRequests] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._tally = EngineTally()
 
     @property
@@ -78,11 +75,6 @@ class EngineClient:
 
     async def close(self) -> None:
         """Closes the connections; what is under way fails. May be called again."""
-        for session in self._sessions.values():
-            session.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.close()
 
     async def __aenter__(self) -> EngineClient:
@@ -106,39 +98,15 @@ class EngineClient:
     ) -> list[Completion]:
         """`n` completions of one prompt, in the order of their seeds.
 
-        `routing_key`: for a router, which may send all requests of one key to one engine.
-
-        `session`, "NAME/N": with `local`, none of the N requests of that name, all made here, is sent before
-        all have come. They begin together, in the order of their `rid`: their answers are bit-equal in every
-        run. With others it means nothing.
+        `routing_key`: for a router, which may send all requests of one key to one engine. `session`: for the
+        client of an engine that begins requests together; here it means nothing.
 
         `token_ids` are exactly what was sampled, a stop token included; `text` ends before the stop.
         A completion that was aborted holds what had been sampled (`finish_reason` "abort").
         """
-        joint = None if session is None else self._joint(session)
-        try:
-            if joint is not None and not (await self.capabilities()).sessions:
-                self._sessions.pop(joint.name, None)
-                joint = None
-            body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
-        except BaseException:
-            if joint is not None:  # the others of the session wait for this request
-                joint.leave()
-                self._forget(joint)
-            raise
-        if joint is not None:
-            answering = self._joined(joint, body)
-        else:
-            answering = self._answered(body, {} if routing_key is None else {ROUTING_HEADER: routing_key})
-        self._running[rid] = _as_list(body["rid"])
-        try:
-            answers = await answering
-        finally:
-            del self._running[rid]
-        for answer in answers:
-            self._tally.note(answer["meta_info"])
-        read = partial(wire.completion, prompt_tokens=len(input_ids))
-        return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
+        body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
+        headers = {} if routing_key is None else {ROUTING_HEADER: routing_key}
+        return await self._completions(rid, body, self._answered(body, headers), prompt_tokens=len(input_ids))
 
     async def stream(
         self, input_ids: Sequence[int], sampling: Sampling, *, seed: int | None = None, rid: str | None = None
@@ -184,15 +152,12 @@ class EngineClient:
         return token_log_probs(answer["meta_info"], INPUT)
 
     async def abort(self, rid: str | None = None) -> None:
-        """Ends request `rid` of this client, or every request of the server; what was sampled comes back.
-
-        One that was not sent yet, as it waits for others of its session, is not ended.
-        """
+        """Ends request `rid` of this client, or every request of the server; what was sampled comes back."""
         if rid is None:
             await self._control(ABORT, {"rid": "", "abort_all": True})
             return
         for each in self._running.get(rid, ()):
-            await self._control(ABORT, {"rid": each})
+            await self._end(each)
 
     async def pause(self, mode: PauseMode) -> None:
         """Stops generation: `abort` ends the requests, `in_place` keeps caches, `retract` drops them."""
@@ -326,45 +291,34 @@ class EngineClient:
         body = wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can, routed_experts=experts)
         return body, rid
 
+    async def _completions(
+        self,
+        rid: str,
+        body: Mapping[str, Any],
+        answering: Coroutine[Any, Any, list[Any]],
+        *,
+        prompt_tokens: int,
+    ) -> list[Completion]:
+        """What comes of the request `rid`, once `answering` has its answers. Until then it may be aborted."""
+        self._running[rid] = _as_list(body["rid"])
+        try:
+            answers = await answering
+        finally:
+            del self._running[rid]
+        for answer in answers:
+            self._tally.note(answer["meta_info"])
+        read = partial(wire.completion, prompt_tokens=prompt_tokens)
+        return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
+
     async def _answered(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> list[Any]:
         """What the server answers to one request, a sample each."""
         async with self._slots:
             answer = await self._http.post_bytes(GENERATE, body, timeout_s=self._timeout_s, headers=headers)
             return _as_list(await read_answers(answer))
 
-    def _joint(self, name: str) -> JointRequests:
-        """The session of that name that still takes requests."""
-        session = self._sessions.get(name)
-        if session is None or not session.takes_more:
-            session = self._sessions[name] = JointRequests(
-                self._http,
-                name,
-                timeout_s=self._timeout_s,
-                slots=self._slots,
-                abort=lambda rid: self._control(ABORT, {"rid": rid}),
-                spawn=self._spawn,
-            )
-        return session
-
-    async def _joined(self, session: JointRequests, body: Mapping[str, Any]) -> list[Any]:
-        """Like `_answered`, for a request that is sent together with others."""
-        member = session.join(body)
-        try:
-            return await session.answers(member)
-        finally:
-            self._forget(session)
-
-    def _forget(self, session: JointRequests) -> None:
-        """Forget the session, unless requests are still to come."""
-        if not session.takes_more and self._sessions.get(session.name) is session:
-            del self._sessions[session.name]
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that lives no longer than this client."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    async def _end(self, rid: str) -> None:
+        """Ends one sample, by its id on the wire."""
+        await self._control(ABORT, {"rid": rid})
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:

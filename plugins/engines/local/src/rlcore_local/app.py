@@ -17,7 +17,7 @@ B = TypeVar("B", bound=BaseModel)
 
 HEALTH = "/health"
 """Open as SGLang's is, since routers ask it without a token; it tells no more than that the process lives."""
-GENERATE, CLASSIFY, CHAT = "/generate", "/classify", "/v1/chat/completions"
+CLASSIFY, CHAT = "/classify", "/v1/chat/completions"
 MAX_BODY_BYTES = 1 << 30
 BODY_LIMIT_S = 60.0
 """For a body that was announced to arrive."""

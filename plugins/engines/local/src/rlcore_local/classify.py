@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from rlcore import __version__
-from rlcore_local.app import ABILITIES, CHAT, CLASSIFY, GENERATE, Handler, guarded, information, parse, refuse
+from rlcore_local.app import ABILITIES, CHAT, CLASSIFY, Handler, guarded, information, parse, refuse
 from rlcore_local.classifier import Classifier
+from rlcore_local.joint_requests import GENERATE
 from rlcore_local.requests import InputBody, RequestError, prompts_of, rids_of, token_ids
 from rlcore_local.settings import Settings
 

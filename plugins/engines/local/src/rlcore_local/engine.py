@@ -28,6 +28,7 @@ class LocalEngine(Engine[LocalConfig]):
     """`local`: the server over transformers, the default without a GPU."""
 
     name = "local"
+    client = "rlcore_local.client:LocalClient"
     routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:

@@ -36,9 +36,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from rlcore_local.app import CHAT, CLASSIFY, GENERATE, guarded, read_body, refuse
+from rlcore_local.app import CHAT, CLASSIFY, guarded, read_body, refuse
 from rlcore_local.chat import Chat
 from rlcore_local.controls import Controls
+from rlcore_local.joint_requests import GENERATE
 from rlcore_local.requests import Asks, RequestError, parse_generate
 from rlcore_local.sequences import Sequence
 from rlcore_local.service import Answer, Answers, Service

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.api.errors import EngineError
-from rlcore.engines.client_http import Http, RefusedError, UnreachableError
-from rlcore.engines.client_wire import GENERATE
+from rlcore import EngineError, RefusedError, UnreachableError
+
+GENERATE = "/generate"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class JointMember:
 
 
 class JointRequests:
-    """The requests of the session "NAME/N" to a `local` server.
+    """The requests of the session "NAME/N" to one server.
 
     When the last of the N has come they go out as one, in the order of their rid, and each has its answers as
     soon as its own samples have ended. What nobody waits for any more is not sent, or is aborted. A request
@@ -39,21 +39,25 @@ class JointRequests:
 
     def __init__(
         self,
-        http: Http,
+        url: str,
         session: str,
+        lines: Callable[[Mapping[str, Any]], AsyncGenerator[Any, None]],
         *,
         timeout_s: float,
         slots: asyncio.Semaphore,
         abort: Callable[[str], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        """`slots`: the one request takes one. `abort`: ends a request by its rid. `spawn`: makes a task,
-        which the end of the client cancels. Raises EngineError where `session` is none."""
+        """`url`: of the server; `lines`: what it answers to a body, line by line. `slots`: the one request
+        takes one. `abort`: ends a request by its rid. `spawn`: makes a task, which the end of the client
+        cancels. Raises EngineError where `session` is none.
+        """
         name, _, size = session.rpartition("/")
         if not name or not size.isdecimal() or int(size) < 1:
             raise EngineError(f"session: found {session!r}, expected NAME/N with a number of requests.")
         self.name = session
-        self._http = http
+        self._url = url
+        self._lines = lines
         self._slots = slots
         self._abort = abort
         self._spawn = spawn
@@ -95,7 +99,7 @@ class JointRequests:
                 return await member.answers
         except TimeoutError as error:
             raise UnreachableError(
-                f"The engine at {self._http.url} did not answer {GENERATE} within {self._timeout_s:g} s."
+                f"The engine at {self._url} did not answer {GENERATE} within {self._timeout_s:g} s."
             ) from error
         finally:
             if member.answers.cancelled() and self._sending is not None:
@@ -103,7 +107,7 @@ class JointRequests:
 
     def close(self) -> None:
         """Nobody needs to wait for the others any more."""
-        self._fail(UnreachableError(f"The client of the engine at {self._http.url} was closed."))
+        self._fail(UnreachableError(f"The client of the engine at {self._url} was closed."))
 
     def _give_up(self, sending: asyncio.Task[None], member: JointMember) -> None:
         """Nobody waits for `member`: the server is told, or the connection is cut with the last one."""
@@ -127,8 +131,7 @@ class JointRequests:
                 name: [member.body[name] for member in members]
                 for name in ("input_ids", "rid", "sampling_params")
             }
-            body = {**members[0].body, **differing}
-            lines = self._http.lines(GENERATE, body, timeout_s=self._timeout_s)
+            lines = self._lines({**members[0].body, **differing})
             async with contextlib.aclosing(lines):
                 async for line in lines:
                     self._settle(members[line["index"]], line)
@@ -137,7 +140,7 @@ class JointRequests:
         if member.answers.done():
             return
         if "error" in line:
-            sentence = f"The engine at {self._http.url} refused {GENERATE}: {line['error']['message']}"
+            sentence = f"The engine at {self._url} refused {GENERATE}: {line['error']['message']}"
             member.answers.set_exception(RefusedError(sentence, 400))
         else:
             member.answers.set_result(line["answers"])
@@ -146,8 +149,8 @@ class JointRequests:
         """Fail the requests that got no answer."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, EngineError):
-            error = EngineError(f"The requests to the engine at {self._http.url} failed: {error!r}.")
-        self._fail(error or UnreachableError(f"The engine at {self._http.url} left a request unanswered."))
+            error = EngineError(f"The requests to the engine at {self._url} failed: {error!r}.")
+        self._fail(error or UnreachableError(f"The engine at {self._url} left a request unanswered."))
 
     def _fail(self, error: BaseException) -> None:
         for member in self._members:

@@ -12,12 +12,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from rlcore.api.errors import EngineError
-from rlcore.api.generation import Completion
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
-from rlcore.engines.client_http import RefusedError, UnreachableError
-from rlcore.tasks import together
+from rlcore import Completion, EngineClient, EngineError, RefusedError, Sampling, UnreachableError, together
+from rlcore_local.client import LocalClient
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
@@ -37,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[EngineClient]:
-    async with EngineClient(url, TOKEN, timeout_s=LIMIT_S) as client:
+    async with LocalClient(url, TOKEN, timeout_s=LIMIT_S) as client:
         await client.capabilities()  # requests join at once
         yield client
 
@@ -121,7 +117,7 @@ async def test_what_nobody_waits_for_is_not_sent(client: EngineClient) -> None:
 
 async def test_one_that_is_refused_or_cancelled_before_it_is_made_is_not_waited_for(url: str) -> None:
     """One is cancelled while the client asks what the server can do; the other has a token that is none."""
-    async with EngineClient(url, TOKEN, timeout_s=LIMIT_S, vocab_size=30) as client:
+    async with LocalClient(url, TOKEN, timeout_s=LIMIT_S, vocab_size=30) as client:
         tasks = [ask(client, number, "short/3") for number in (0, 1, 10**6)]
         await asyncio.sleep(0)
         tasks[0].cancel()
@@ -132,7 +128,7 @@ async def test_one_that_is_refused_or_cancelled_before_it_is_made_is_not_waited_
 
 
 async def test_one_that_never_comes_is_waited_for_with_a_limit(url: str) -> None:
-    async with EngineClient(url, TOKEN, timeout_s=4.0) as client:
+    async with LocalClient(url, TOKEN, timeout_s=4.0) as client:
         with pytest.raises(UnreachableError, match=r"did not answer /generate within 4 s"):
             await ask(client, 0, "never/2")
         both = [ask(client, number, "never/2") for number in range(2)]
@@ -141,7 +137,7 @@ async def test_one_that_never_comes_is_waited_for_with_a_limit(url: str) -> None
 
 
 async def test_the_end_of_a_client_ends_those_who_wait(url: str) -> None:
-    client = EngineClient(url, TOKEN)
+    client = LocalClient(url, TOKEN)
     await client.capabilities()
     waiting = ask(client, 0, "closed/2")
     await asyncio.sleep(0)
@@ -152,7 +148,7 @@ async def test_the_end_of_a_client_ends_those_who_wait(url: str) -> None:
 
 async def test_the_end_of_a_client_ends_what_is_under_way(url: str) -> None:
     """Also where a session waits for a slot, and one of it is answered or given up already."""
-    client = EngineClient(url, TOKEN, concurrency=1)
+    client = LocalClient(url, TOKEN, concurrency=1)
     await client.capabilities()
     tasks = [ask(client, number, "busy/2", sampling=SHORT if number else LONG) for number in range(2)]
     queued = [ask(client, number, "queued/2") for number in (2, 3)]
@@ -162,7 +158,7 @@ async def test_the_end_of_a_client_ends_what_is_under_way(url: str) -> None:
     for task in (tasks[0], queued[1]):
         with pytest.raises(UnreachableError, match=r"left a request unanswered|was closed"):
             await asyncio.wait_for(task, LIMIT_S)
-    async with EngineClient(url, TOKEN) as beside:
+    async with LocalClient(url, TOKEN) as beside:
         await until(beside, "running", 0)
 
 
@@ -213,7 +209,7 @@ async def answering(
     app = web.Application()
     app.router.add_get("/server_info", info)
     app.router.add_post("/generate", generate)
-    async with TestServer(app) as server, EngineClient(str(server.make_url("")), "token") as client:
+    async with TestServer(app) as server, LocalClient(str(server.make_url("")), "token") as client:
         yield client, bodies
 
 
