@@ -41,15 +41,14 @@ def required(row: Row, key: str, setting: str, where: str) -> Json:
     return found
 
 
-def json_value(found: Any, where: str, key: str) -> Json:
-    """`found`. `DataError` where it is no JSON, as a date or bytes in a parquet column are not."""
+def require_json(found: Any, where: str, key: str) -> None:
+    """`DataError` where `found` is no JSON, as a date or bytes in a parquet column are not."""
     try:
         json.dumps(found)
     except (TypeError, RecursionError) as error:
         raise DataError(
             f"{where}: {key!r} is no JSON ({error}); write it as text or numbers, or leave it out."
         ) from error
-    return found
 
 
 def text_or_chat(value: Any, where: str) -> str | Messages:

@@ -24,9 +24,9 @@ from rlcore_files.locations import Location
 from rlcore_files.rows import (
     Row,
     answer_text,
-    json_value,
     kind_of,
     refuse_media,
+    require_json,
     required,
     response,
     text_or_chat,
@@ -103,7 +103,12 @@ class FileSource:
             if not isinstance(row, Mapping):
                 key = self._config.prompt_key
                 raise DataError(f"{where}: expected an object with {key!r}, found {kind_of(row)}.")
-            return parse(row, where, f"{prefix}-{number}")
+            prompt = parse(row, where, f"{prefix}-{number}")
+            if not file.is_json:  # else it was parsed as such
+                require_json(prompt.label, where, self._config.label_key)
+                for key, found in prompt.metadata.items():
+                    require_json(found, where, key)
+            return prompt
 
         prompts: Sequence[Prompt]
         with closing(file.rows()) as every:
@@ -137,8 +142,6 @@ class FileSource:
         if config.columns_as_metadata:
             others = {key: found for key, found in row.items() if key not in self._not_copied}
             metadata = {**others, **(metadata or {})}
-        label = json_value(value(row, config.label_key), where, config.label_key)
-        metadata = {key: json_value(found, where, key) for key, found in (metadata or {}).items()}
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
         shown = tools(row, config, where)
@@ -155,8 +158,8 @@ class FileSource:
         return Prompt(
             prompt_id=prompt_id,
             text=text,
-            label=label,
-            metadata=metadata,
+            label=value(row, config.label_key),
+            metadata=dict(metadata or {}),
             tools=shown,
             chat_template_kwargs=config.chat_template_kwargs,
         )

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any, Never
+from typing import IO, Any, ClassVar, Never
 
 from rlcore import DataError, Json, is_url, open_file
 
@@ -31,6 +31,9 @@ class Located:
 
 class RowFile(ABC):
     """A file of rows. It is opened at the first read, and closed with this object."""
+
+    is_json: ClassVar[bool] = False
+    """Whether a row can hold nothing but JSON."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -84,6 +87,8 @@ class JsonLines(RowFile):
 
     The file may begin with a byte-order mark.
     """
+
+    is_json = True
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
