@@ -35,10 +35,10 @@ def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype)
     return _for_inference(model)
 
 
-def load_tensors(models: Any, config: Any, tensors: dict[str, Tensor], dtype: torch.dtype) -> PreTrainedModel:
-    """The model of `tensors`, by their names on disk, for inference. `models` as for `load_weights`."""
-    with torch.device("meta"):
-        kind = type(models.from_config(config))
+def load_tensors(
+    kind: type[PreTrainedModel], config: Any, tensors: dict[str, Tensor], dtype: torch.dtype
+) -> PreTrainedModel:
+    """The model of `tensors`, by their names on disk, for inference."""
     try:
         model: PreTrainedModel = kind.from_pretrained(None, config=config, state_dict=tensors, dtype=dtype)
     except (ValueError, RuntimeError, KeyError) as error:

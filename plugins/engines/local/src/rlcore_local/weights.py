@@ -163,9 +163,7 @@ class Weights:
         with torch.inference_mode(False):
             # Parameters cannot be made of tensors that were made in inference mode; their clones are not.
             clones = {name: one.clone() for name, one in disk.items()}
-            model = type(self.model).from_pretrained(
-                None, config=self.model.config, state_dict=clones, dtype=self.model.dtype
-            )
+            model = load_tensors(type(self.model), self.model.config, clones, self.model.dtype)
         state = model.state_dict()
         return {name: state[name] for name in self._parameters}
 
@@ -195,7 +193,9 @@ def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, F
         found = {name: one for name, one in every if not _is_beyond(name, config)}
         held = Fp8Held.of(block, found)
         small, full = held.split(found)
-        return load_tensors(AutoModelForCausalLM, config, full | held.stand_for(small), dtype), held
+        with torch.device("meta"):
+            kind = type(AutoModelForCausalLM.from_config(config))
+        return load_tensors(kind, config, full | held.stand_for(small), dtype), held
     except (OSError, RequestError) as error:
         raise ModelError(f"--model-path {model_path}: the weights cannot be loaded: {error}") from error
 
