@@ -15,14 +15,12 @@ from rlcore.api.cluster import Cluster
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.evaluate import EvalResult, Evaluator
 from rlcore.runtime.connect import connect, opened
-from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import evaluations
-from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
-from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.run_folder import run_folder
+from rlcore.runtime.serving import Serving
 from rlcore.runtime.signals import signals_raise
 from rlcore.tasks import first, together
 from rlcore.tracking.jsonl import SAMPLES, write_samples
@@ -81,32 +79,18 @@ def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> Ev
 async def _evaluate(
     served: Served, cluster: Cluster, reaper: Reaper, display: Display
 ) -> dict[str, EvalResult]:
-    chosen = served.resolved
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(scratch(reaper))
         display.phase("Starting the engines")
         placement = place_engines(cluster, served)
-        engines = EngineGroup(cluster, placement.engines, served, reaper)
-        stack.push_async_callback(engines.stop)
-        frozen = FrozenGroup(cluster, placement.frozen, served, engines.spares)
-        stack.push_async_callback(frozen.stop)
-        chosen, evals = frozen.placed(chosen), frozen.placed_evals(served.evals)
-        stack.push_async_callback(served.generators.close)
-        generators = RolloutWorkers(
-            cluster,
-            placement.rollouts,
-            served.generators,
-            files=chosen.plugin_files,
-            tokenizer=served.model.path,
-            limits=chosen.run.limits,
-        )
-        stack.push_async_callback(generators.stop)
-        sets = await evaluations(chosen, evals, [], generators, stack, served.model.path)
-        await together([engines.start(), frozen.start(), generators.start()])
+        serving = Serving(cluster, placement, served, reaper, stack)
+        chosen, engines, generators = serving.chosen, serving.engines, serving.generators
+        sets = await evaluations(chosen, serving.evals, [], generators, stack, served.model.path)
+        await together([engines.start(), serving.frozen.start(), generators.start()])
         display.phase(f"Evaluating {', '.join(evaluation.name for evaluation in sets)}")
         encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()
         results = asyncio.ensure_future(evaluator.evaluate(version))
-        await first([engines.watch(), frozen.watch(), generators.watch(), results])
+        await first([*serving.watches(), results])
         return results.result()

@@ -21,15 +21,14 @@ from rlcore.data.cursors import cursor_of
 from rlcore.rollout.evaluate import Evaluator, NoReward
 from rlcore.rollout.teacher import TeacherEngine, TokenScorer, client_of
 from rlcore.runtime.callbacks import Callbacks
-from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import Evaluations, evaluations, start_rewards
 from rlcore.runtime.frozen import FrozenGroup
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, senders, sources_of
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.rollout_loop import RolloutLoop
-from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.saved_rollouts import SavedRollouts
+from rlcore.runtime.serving import Serving
 from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_setups
 from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
@@ -41,8 +40,6 @@ from rlcore_machine import settle_heap
 from rlcore_machine.reaper import Reaper, scratch
 
 if TYPE_CHECKING:
-    from rlcore.compose.resolved import Resolved
-    from rlcore.runtime.evals import PreparedEval
     from rlcore.tracking.display import Display
 
 STOPPING = "Stopping what was started"
@@ -63,7 +60,6 @@ class RunProcesses:
     reaper: Reaper
     placement: Placement
     display: Display
-    generators: RolloutWorkers = field(init=False)
     steps: int = field(init=False)
     scores: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,80 +84,24 @@ class RunProcesses:
                 interrupted.cancel()
 
     async def _run(self, stop: StopSignals) -> str:
-        prepared, placement, resolved = self.prepared, self.placement, self.prepared.resolved
-        # The stack stops in the opposite order: first rewards and generators, then the trainer, and last the
-        # engines, which the others may still ask.
+        prepared = self.prepared
+        # The stack stops in the opposite order: first rewards, then the trainer, and last what serves.
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(scratch(self.reaper))
             self.display.phase("Starting the engines and the train workers")
-            sources = sources_of(placement, prepared)
-            engines = EngineGroup(self.cluster, placement.engines, prepared, self.reaper, sources)
-            stack.push_async_callback(engines.stop)
-            frozen = FrozenGroup(self.cluster, placement.frozen, prepared, engines.spares)
-            stack.push_async_callback(frozen.stop)
-            resolved = frozen.placed(resolved) if prepared.frozen else resolved
-            threads = cpu_threads(resolved.run)
-            # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
-            env = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
-            trainer: TrainerGroup | None = None
-            if prepared.trains:
-                trainer = TrainerGroup(
-                    self.cluster,
-                    placement.workers,
-                    resolved.plugin_files,
-                    env,
-                    placement.roles,
-                    limits=resolved.run.limits,
-                )
+            sources = sources_of(self.placement, prepared)
+            serving = Serving(self.cluster, self.placement, prepared, self.reaper, stack, sources)
+            trainer = self._trainer() if prepared.trains else None
+            if trainer is not None:
                 stack.callback(trainer.kill)
-            self.generators = RolloutWorkers(
-                self.cluster,
-                placement.rollouts,
-                prepared.generators,
-                files=resolved.plugin_files,
-                tokenizer=prepared.model.path,
-                limits=resolved.run.limits,
-            )
-            stack.push_async_callback(self.generators.stop)
             rewards: GroupScorer = NoReward()
-            if resolved.rewards and not prepared.rollouts:
-                rewards = await start_rewards(resolved.rewards, resolved, stack, prepared.model.path)
-            await self._start(engines, frozen, trainer, threads)
-            stack.push_async_callback(prepared.generators.close)
-            limit = resolved.run.debug.trace_limit * 2**20
-            every = [*engines.clients, *engines.eval_clients]
-            trace = Trace(prepared.run_dir, limit, len(every))
-            traced = [TracedEngine(client, trace, number) for number, client in enumerate(every)]
-            clients, eval_clients = traced[: len(engines.clients)], traced[len(engines.clients) :]
-            rewards = TracedRewards(rewards, trace)
-            loop: Loop | RolloutLoop
-            if trainer is None:
-                self.state = replace(self.state, version=await engines.clients[0].weight_version())
-                loop = RolloutLoop(
-                    prepared=prepared,
-                    producer=self._producer(clients, rewards),
-                    engines=engines,
-                    trace=trace,
-                    trackers=Trackers(prepared.trackers, self.display),
-                    stop=stop,
-                    state=self.state,
+            if serving.chosen.rewards and not prepared.rollouts:
+                rewards = await start_rewards(
+                    serving.chosen.rewards, serving.chosen, stack, prepared.model.path
                 )
-            else:
-                engines.connect(trainer)
-                loop = await self._loop(engines, trainer, self._producer(clients, rewards), trace, stop)
-                evals, beside = frozen.placed_evals(prepared.evals), bool(eval_clients)
-                if evaluator := await self._evaluator(
-                    eval_clients or clients, rewards, resolved, evals, stack
-                ):
-                    loop.evaluations = Evaluations(evaluator, loop.trackers, trace, beside=beside)
-            if not prepared.rollouts:
-                loop.teacher = await self._teacher(frozen, stack)
-            watches = [
-                engines.watch(),
-                frozen.watch(),
-                self.generators.watch(),
-                *([trainer.watch()] if trainer else []),
-            ]
+            await self._start(serving, trainer, sources)
+            loop = await self._loop(serving, trainer, rewards, stop, stack)
+            watches = [*serving.watches(), *([trainer.watch()] if trainer else [])]
             with self._tracked(loop, stop) as ended:
                 stop.can_save = True
                 settle_heap()
@@ -171,23 +111,37 @@ class RunProcesses:
                 await trainer.stop()  # in order; after an error the stack only kills the workers
             return reason
 
+    def _trainer(self) -> TrainerGroup:
+        resolved, placement = self.prepared.resolved, self.placement
+        # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
+        env = {"OMP_NUM_THREADS": str(cpu_threads(resolved.run)), "GOMP_SPINCOUNT": "1500"}
+        return TrainerGroup(
+            self.cluster,
+            placement.workers,
+            resolved.plugin_files,
+            env,
+            placement.roles,
+            limits=resolved.run.limits,
+        )
+
     async def _start(
-        self, engines: EngineGroup, frozen: FrozenGroup, trainer: TrainerGroup | None, threads: int
+        self, serving: Serving, trainer: TrainerGroup | None, sources: Sequence[Sequence[int]]
     ) -> None:
         """Start all at the same time. If the trainer sleeps, engines start first: they measure the memory."""
-        early = {"the engines": engines.start()}
+        early = {"the engines": serving.engines.start()}
         if self.placement.rollouts:
-            early["the rollout workers"] = self.generators.start()
+            early["the rollout workers"] = serving.generators.start()
         if self.prepared.frozen:
-            early["the frozen models"] = frozen.start()
+            early["the frozen models"] = serving.frozen.start()
         if trainer is not None and self.prepared.resolved.run.sleep != "none":
             await self._shown(early)
-            await engines.release()
+            await serving.engines.release()
             early = {}
         if trainer is not None:
-            sources = sources_of(self.placement, self.prepared)
-            sending = senders(self.placement, engines.publisher, sources)
-            setups = worker_setups(self.prepared, engines.publisher, threads, sending, sources)
+            publisher = serving.engines.publisher
+            sending = senders(self.placement, publisher, sources)
+            threads = cpu_threads(self.prepared.resolved.run)
+            setups = worker_setups(self.prepared, publisher, threads, sending, sources)
             early["the train workers"] = trainer.start(setups, role_setups(setups))
         await self._shown(early)
 
@@ -205,34 +159,62 @@ class RunProcesses:
 
     async def _loop(
         self,
-        engines: EngineGroup,
-        trainer: TrainerGroup,
-        producer: Producer,
-        trace: Trace,
+        serving: Serving,
+        trainer: TrainerGroup | None,
+        rewards: GroupScorer,
         stop: StopSignals,
-    ) -> Loop:
-        prepared, state = self.prepared, self.state
-        resolved, callbacks = prepared.resolved, Callbacks(prepared.callbacks)
-        if prepared.resume_from is not None:  # before the first publication: engines get the loaded weights
+        stack: contextlib.AsyncExitStack,
+    ) -> Loop | RolloutLoop:
+        """The loop, with the first weights published. Its requests and rewards are traced."""
+        prepared, engines = self.prepared, serving.engines
+        every = [*engines.clients, *engines.eval_clients]
+        trace = Trace(prepared.run_dir, prepared.resolved.run.debug.trace_limit * 2**20, len(every))
+        traced = [TracedEngine(client, trace, number) for number, client in enumerate(every)]
+        clients, eval_clients = traced[: len(engines.clients)], traced[len(engines.clients) :]
+        rewards = TracedRewards(rewards, trace)
+        trackers = Trackers(prepared.trackers, self.display)
+        loop: Loop | RolloutLoop
+        if trainer is None:
+            self.state = replace(self.state, version=await engines.clients[0].weight_version())
+            loop = RolloutLoop(
+                prepared=prepared,
+                producer=self._producer(serving, clients, rewards),
+                engines=engines,
+                trace=trace,
+                trackers=trackers,
+                stop=stop,
+                state=self.state,
+            )
+        else:
+            engines.connect(trainer)
+            loop = Loop(
+                prepared=prepared,
+                producer=self._producer(serving, clients, rewards),
+                trainer=trainer,
+                engines=engines,
+                trackers=trackers,
+                callbacks=Callbacks(prepared.callbacks),
+                trace=trace,
+                stop=stop,
+                state=self.state,
+            )
+            await self._begin(loop)
+            if evaluator := await self._evaluator(serving, eval_clients or clients, rewards, stack):
+                loop.evaluations = Evaluations(evaluator, trackers, trace, beside=bool(eval_clients))
+        if not prepared.rollouts:
+            loop.teacher = await self._teacher(serving.frozen, stack)
+        return loop
+
+    async def _begin(self, loop: Loop) -> None:
+        """Load the checkpoint, if there is one, and publish the first weights."""
+        if self.prepared.resume_from is not None:  # before the publication: engines get the loaded weights
             self.display.phase("Loading the checkpoint")
-            await trainer.load(prepared.resume_from, saved_roles(resolved))
-            producer.load(state.producer)
-            callbacks.load(state.callbacks)
-        loop = Loop(
-            prepared=prepared,
-            producer=producer,
-            trainer=trainer,
-            engines=engines,
-            trackers=Trackers(prepared.trackers, self.display),
-            callbacks=callbacks,
-            trace=trace,
-            stop=stop,
-            state=state,
-        )
-        if producer.samples:
+            await loop.trainer.load(self.prepared.resume_from, saved_roles(self.prepared.resolved))
+            loop.producer.load(self.state.producer)
+            loop.callbacks.load(self.state.callbacks)
+        if loop.producer.samples:
             self.display.phase("Publishing the first weights")
             await loop.publish()
-        return loop
 
     @contextlib.contextmanager
     def _tracked(self, loop: Loop | RolloutLoop, stop: StopSignals) -> Iterator[list[str]]:
@@ -273,26 +255,28 @@ class RunProcesses:
 
     async def _evaluator(
         self,
+        serving: Serving,
         clients: Sequence[GenerationClient],
         rewards: GroupScorer,
-        resolved: Resolved,
-        evals: Sequence[PreparedEval],
         stack: contextlib.AsyncExitStack,
     ) -> Evaluator | None:
-        """`resolved`, `evals`: their rewards already have the URLs of the frozen models."""
-        prepared = self.prepared
-        if not evals:
+        prepared, chosen = self.prepared, serving.chosen
+        if not serving.evals:
             return None
-        pools = [(resolved.rewards, rewards)] if resolved.rewards else []
+        pools = [(chosen.rewards, rewards)] if chosen.rewards else []
         return Evaluator(
-            run=resolved.run,
+            run=chosen.run,
             encoder=prepared.encoder,
             clients=clients,
-            sets=await evaluations(resolved, evals, pools, self.generators, stack, prepared.model.path),
-            in_step=not resolved.run.asynchrony.is_asynchronous,
+            sets=await evaluations(
+                chosen, serving.evals, pools, serving.generators, stack, prepared.model.path
+            ),
+            in_step=not chosen.run.asynchrony.is_asynchronous,
         )
 
-    def _producer(self, clients: Sequence[GenerationClient], rewards: GroupScorer) -> Producer:
+    def _producer(
+        self, serving: Serving, clients: Sequence[GenerationClient], rewards: GroupScorer
+    ) -> Producer:
         prepared, resolved = self.prepared, self.prepared.resolved
         if prepared.rollouts:
             return SavedRollouts(
@@ -305,7 +289,7 @@ class RunProcesses:
             cursor=cursor_of(prepared.prompts.train, resolved.run, resolved.source.build()),
             encoder=prepared.encoder,
             clients=clients,
-            generator=self.generators.of(resolved.generator),
+            generator=serving.generators.of(resolved.generator),
             rewards=rewards,
             filters=[part.build() for part in resolved.filters],
             version=self.state.version,
