@@ -21,7 +21,6 @@ LIMIT_S = 60.0
 CAN = Capabilities(
     version="0.5.23",
     weight_session=True,
-    tensors=True,
     seeds=False,
     seeds_siblings=False,
     min_p=True,

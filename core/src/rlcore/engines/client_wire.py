@@ -35,7 +35,6 @@ class Capabilities:
 
     version: str
     weight_session: bool
-    tensors: bool
     seeds: bool
     seeds_siblings: bool
     min_p: bool
@@ -57,7 +56,6 @@ def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilit
     return Capabilities(
         version=str(info["version"]),
         weight_session="begin_weight_update" in paths,
-        tensors="update_weights_from_tensor" in paths,
         seeds="seeds" in says or is_deterministic,
         seeds_siblings="seeds_siblings" in says,
         min_p="min_p" in says or not is_deterministic,

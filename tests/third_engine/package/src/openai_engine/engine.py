@@ -86,7 +86,6 @@ class OpenAiClient(EngineClient):
         return Capabilities(
             version="1",
             weight_session=False,
-            tensors=False,
             seeds=True,
             seeds_siblings=True,
             min_p=False,
