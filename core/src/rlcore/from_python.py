@@ -169,6 +169,7 @@ def _answer(output: str, code: int, answers: Collection[int] = (0,)) -> dict[str
     """The last line of `output`, or what it tells as an exception."""
     answer: dict[str, Any] = {}
     with contextlib.suppress(ValueError, IndexError):
+        # A plan takes several lines, every other answer the last one.
         answer = json.loads(output if output.startswith("{\n") else output.splitlines()[-1])
     if answer and "error" not in answer and code in answers:
         return answer

@@ -86,6 +86,7 @@ def expected_shapes(path: Path, *, classifier: bool = False) -> Mapping[str, Sha
         config = AutoConfig.from_pretrained(path)
         # transformers leaves much of it untyped
         models: Any = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
+        # Shapes alone: the weights may be larger than the memory of this machine.
         with torch.device("meta"):
             model = models.from_config(config)
     except (ValueError, KeyError, OSError, TypeError, StrictDataclassError) as error:

@@ -88,6 +88,7 @@ def find_entries(registry: Registry, kind: Kind, setting: Setting | None) -> tup
     if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
         raise ConfigError(f"{at}: found {names!r}, expected a list of names.")
     bare = [bare_name(kind, name) for name in names]
+    # Two of one name would share a table of settings.
     if len(set(bare)) != len(bare):
         raise ConfigError(f"{at}: found {', '.join(names)}, expected each {kind} once.")
     return tuple(registry.find(kind, name, at) for name in bare)

@@ -30,6 +30,7 @@ PACKED = {OUTPUT: "output_packed", INPUT: "input_packed"}
 """The keys of packed rows, which `local` sends if asked: base64 of little-endian int32 and float64."""
 # A quote within a text of JSON has a backslash before it, so this matches keys alone.
 _ROWS = re.compile(rb'"(?:output_ids|(output_token_logprobs|input_token_logprobs))":\s*\[\s*')
+# A lock belongs to one event loop, and a process may have several, one after another.
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 _ROWS_END = re.compile(rb"\]\s*\]")
 
@@ -103,6 +104,7 @@ async def in_turn(work: Callable[[], T], *, size: int) -> T:
         return work()
     async with _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         done = work()
+        # Still with the lock: the event loop gets a round of its own before the next answer is read.
         await asyncio.sleep(0)
         return done
 

@@ -34,6 +34,7 @@ KEPT_VERSIONS = 2
 
 def disk_room(size: int) -> int:
     """The most bytes that a folder of whole versions holds, for weights of `size` bytes."""
+    # The oldest goes only once the newest is whole, so for a moment there is one more.
     return (KEPT_VERSIONS + 1) * size
 
 

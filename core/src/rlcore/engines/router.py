@@ -81,6 +81,7 @@ class Router:
         """Send requests to the engine at `url` from now on; those of its `role`, where work is divided."""
         body = {"url": url, "api_key": self._token, **(role or {})}
         await self._http.post("/workers", body, timeout_s=REQUEST_LIMIT_S)
+        # The router answers at once, and asks the server before it lists it.
         await self._until(url, listed=True)
 
     async def remove(self, url: str) -> None:

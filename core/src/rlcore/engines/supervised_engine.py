@@ -169,6 +169,7 @@ class SupervisedEngine:
     async def serving(self) -> RunningServer:
         """The server that serves; waits for one. EngineError where there will be none."""
         assert self._serving is not None, "asked after its start"
+        # Others wait for the same future.
         return await asyncio.shield(self._serving)
 
     async def once(self, server: RunningServer, asked: Awaitable[T]) -> T:

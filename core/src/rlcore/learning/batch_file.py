@@ -31,6 +31,7 @@ def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None =
     tensors = {name: getattr(batch, name) for name in _PLAIN}
     for kind in _COLUMNS:
         tensors |= {f"{kind}.{name}": tensor for name, tensor in getattr(batch, kind).items()}
+    # safetensors refuses views with gaps.
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with replace_file(path) as draft:
         safetensors.torch.save_file(whole, draft, {ABOUT: json.dumps(dict(about or {}))})

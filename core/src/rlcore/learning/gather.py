@@ -36,6 +36,7 @@ def gather_rows(local: Sequence[Tensor], group: ProcessGroup | None) -> list[Ten
     row_bytes = torch.tensor([math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in local])
     sizes = torch.stack(counts) * row_bytes
     found: list[Tensor] = []
+    # By the sizes of the largest rank, so that all ranks cut their tensors into the same messages.
     for begin, end in _bundles(sizes.amax(0).tolist()):
         found += _gathered(local[begin:end], sizes[:, begin:end].tolist(), group)
     return found

@@ -120,6 +120,7 @@ class Learner:
                 places = torch.arange(int(whole.response_lengths.sum()))
                 whole = whole.with_columns(per_token={PLACE: places})
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
+            # Columns of inputs were not gathered: they are still in the order of this rank's own samples.
             share = replace(select(whole, rows), per_input=local.per_input)
         every = self._run.debug.save_batches_every
         if every and step % every == 0:

@@ -64,6 +64,7 @@ class Objective:
         """
         inputs = self._inputs(outputs, batch)
         if PLACE in batch.per_token:
+            # On the CPU: those of all micro-batches are kept until the step is over.
             self._kept.append((batch.per_token[PLACE].cpu(), inputs.log_probs.detach().float().cpu()))
         output = self._loss(inputs)
         whose = f"The loss {name_of(self._loss)}"

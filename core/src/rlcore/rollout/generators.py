@@ -24,6 +24,7 @@ class Generators:
         """Raises `UserError` where one cannot be built."""
         self._built: list[tuple[Part, Generator]] = []
         for part in parts:
+            # Compared, not hashed: a config may hold a mapping.
             if not any(known == part for known, _ in self._built):
                 self._built.append((part, build_generator(part)))
 

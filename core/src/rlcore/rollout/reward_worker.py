@@ -49,6 +49,7 @@ def imported(content: bytes) -> Imported:
     file = io.BytesIO(content)
     try:
         tokenizer_path: str | None = pickle.load(file)
+        # Before the parts are read, whose classes these files may define.
         install_plugin_files(pickle.load(file))
         parts: Sequence[RewardPart] = pickle.load(file)
         asking = [part.name for part in parts if asks_for_tokenizer(part)]

@@ -54,6 +54,7 @@ class RewardProcess:
     """A forked process, a session of its own. It ends with this process, however this one ends."""
 
     def __init__(self, process: Forked, connection: socket.socket) -> None:
+        # The event loop takes no other sockets.
         connection.setblocking(False)
         self._process = process
         self._connection = connection
@@ -245,6 +246,7 @@ class RewardPool:
 
     def _taken(self, worker: _Worker) -> list[_Asked]:
         """A group, or several where they take so little time that asking for each takes longer."""
+        # No more than its share, or other workers would have nothing to do.
         fair = math.ceil(len(self._waiting) / len(self._workers))
         count = min(fair, MOST_AT_ONCE if worker.is_quick else 1)
         waiting = (self._waiting.popleft() for _ in range(count))

@@ -70,6 +70,7 @@ async def _check(run: RunConfig, url: str, tokenizer: Tokenizer) -> None:
         texts = _probes(tokenizer)
         token_ids = await together(client.tokenize(text) for text in texts)
     for text, theirs in zip(texts, token_ids, strict=True):
+        # With special tokens, as a server adds them to a text.
         mine = tuple(tokenizer.encode(text, add_special_tokens=True))
         if theirs != mine:
             raise ConfigError(

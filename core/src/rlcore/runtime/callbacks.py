@@ -28,6 +28,7 @@ class Callbacks:
 
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
         """Call all of them after `step`; their wishes, taken together."""
+        # A copy each: a callback may change what it is given.
         return self._ask(lambda callback: callback.after_step(step, dict(metrics)))
 
     def after_evaluation(self, step: int, metrics: Mapping[str, Json]) -> RunControl:

@@ -68,6 +68,7 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
             )
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
+    # Asked for its ConfigError alone; and likewise of each group.
     engine.nodes(fields)
     if isinstance(chosen, Resolved):
         _check_groups(chosen, engine)
@@ -96,6 +97,8 @@ def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
         )
     served: list[Mapping[str, Any]] = [*fields.values()] or [resolved.engine_fields]
     roles = {engine.router_role(engine.fields_of(0, own)).get("worker_type") for own in served}
+    # Engines with a role beside some without one, or all with the same: the router would find nobody for the
+    # other half of a request.
     if roles > {None} or len(roles - {None}) == 1:
         served_roles = ", ".join(sorted(role or "both" for role in roles))
         raise ConfigError(

@@ -195,6 +195,7 @@ class EngineGroup:
 
     async def watch(self) -> None:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
+        # The first watcher that returns would end the run.
         if not self._every:
             await asyncio.Event().wait()
         watched = [self._router.watch()] if self._router is not None else []
@@ -204,6 +205,7 @@ class EngineGroup:
         """Note every second how busy the servers are. Servers that do not answer are left to `watch`."""
         while True:
             await asyncio.sleep(LOOKS_S)
+            # Not of the router, which knows no path but those of requests.
             looks = [client.look() for client in self._serving if client is not self._asking]
             for error in await asyncio.gather(*looks, return_exceptions=True):
                 if isinstance(error, BaseException) and not isinstance(error, EngineError):
@@ -211,6 +213,7 @@ class EngineGroup:
 
     async def stop(self) -> None:
         """End the servers, give the published weights' memory back."""
+        # Whatever one of them raises, the others are ended too.
         await asyncio.gather(*(engine.stop() for engine in self._every), return_exceptions=True)
         if self._asking is not None:
             await self._asking.close()

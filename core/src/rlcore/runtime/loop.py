@@ -194,6 +194,7 @@ class Loop:
         begin = time.perf_counter()
         step = self.state.step + 1
         metrics: dict[str, float] = {"step": step, "weight_version": self.state.version, **rollout.metrics}
+        # Those of the last step are in the order of its samples, and this one may train on nothing.
         self._columns = {}
         if rollout.groups or rollout.batch is not None:
             result = await self._update(rollout, step)
@@ -310,6 +311,7 @@ class Loop:
 
     async def publish(self) -> None:
         """The engines take up the weights of the present step."""
+        # In any other state the trainer is awake.
         if self.handover.state is State.GENERATE:
             await self.handover.to_trainer()
         await self._deliver(await self.trainer.write_weights(self.state.version))
@@ -325,6 +327,7 @@ class Loop:
                     _log.warning("%s Version %d is published whole instead.", error, version)
                     whole = await self.trainer.write_weights(version, whole=True)
                     self._location = whole
+                    # Not by the handover, which is in this state already.
                     await self.engines.publish(whole, keep_cache=keep_cache)
                 await self.handover.to_engines()
 

@@ -283,6 +283,7 @@ def sources_of(placement: Placement, prepared: Prepared) -> list[tuple[int, ...]
     held: dict[tuple[str, str], int] = {}
     for rank, slot in enumerate(placement.workers):
         for device in slot.devices or _NO_DEVICE[prepared.gpu]:
+            # The first rank where several share a device, as all of a host do on the CPU.
             held.setdefault((slot.host, device), rank)
     wanted = [
         [
@@ -307,6 +308,7 @@ def senders(
         return frozenset(rank for ranks in sources for rank in ranks)
     if not publisher.is_by_host:
         return frozenset({0})
+    # Without engines too there is one, which tells the driver what it wrote.
     hosts = [slot.host for slot in placement.workers]
     return frozenset(hosts.index(slot.host) for nodes in placement.engines for slot in nodes) or frozenset(
         {0}

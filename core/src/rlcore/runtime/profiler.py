@@ -54,6 +54,7 @@ class StepProfiler:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._profile.export_chrome_trace(str(self._path))
         if torch.cuda.is_available():
+            # Underscored, and documented all the same: torch has no other names for these.
             torch.cuda.memory._dump_snapshot(str(self._path.with_suffix("").with_suffix(".pickle")))
             torch.cuda.memory._record_memory_history(enabled=None)
         self._profile = None

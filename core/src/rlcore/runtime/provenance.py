@@ -138,12 +138,14 @@ _ADAPTER = TypeAdapter(Provenance)
 
 
 def _whole_lines(path: Path) -> list[bytes]:
+    # A line without its end was cut short, by a crash or a full disk.
     finished, _, _ = path.read_bytes().rpartition(b"\n")
     return finished.splitlines()
 
 
 def fingerprint(path: str) -> str:
     """`SIZE:SHA-256` of a file here or behind a URL, the hash over its first and its last `HASHED_BYTES`."""
+    # Not the whole file: it may be larger than the memory, and lie behind a slow network.
     with open_file(path) as file:
         hashed = hashlib.sha256(file.read(HASHED_BYTES))
         size = file.seek(0, io.SEEK_END)
@@ -205,6 +207,7 @@ def _code(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
         hashed = hashlib.sha256()
         for file in filter(Path.is_file, files):  # an editor's lock is a link to nowhere
             content = file.read_bytes()
+            # Names and lengths too: otherwise code could move from one file into the next unseen.
             hashed.update(f"{file.relative_to(origin.parent).as_posix()}\0{len(content)}\0".encode())
             hashed.update(content)
         yield name, hashed.hexdigest()

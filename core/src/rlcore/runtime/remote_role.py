@@ -73,6 +73,7 @@ class RemoteRole:
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """See `ValueModel.fit`. The loss travels with the call."""
         options = {"loss": loss, "tokens_per_rank": tokens_per_rank}
+        # All of them took the same step, so the first result stands for all.
         result: StepResult = self._round_of(batch, self._shares(batch), "fit", options)[0]
         return result
 

@@ -137,6 +137,7 @@ class RolloutWorker:
     async def _generate(self, number: int, content: bytes) -> None:
         name = ""
         try:
+            # What cannot be unpickled here is the fault of this call; the other calls go on.
             with faults_of("A rollout worker"):
                 place, by_group, sampling, context_length, samples = pickle.loads(content)
             generator, name = self._built[place], name_of(self._built[place])

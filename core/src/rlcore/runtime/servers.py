@@ -45,6 +45,7 @@ class EngineSupervisor:
     def __init__(self, plugin_files: Sequence[PluginFile], devices: Sequence[str] = ()) -> None:
         """`devices`: the GPUs of the server; empty: those that this process was given."""
         if devices:
+            # The server inherits it.
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         from rlcore.api.plugin_file import install_plugin_files
 
@@ -64,6 +65,7 @@ class EngineSupervisor:
         from rlcore_machine.server_process import ServerProcess
 
         engine = part.build()
+        # Chosen here and not by the driver, which may be on another host.
         launch = replace(launch, port=launch.port or free_port(launch.host))
         command = engine.command(launch)
         self._server = ServerProcess(

@@ -32,6 +32,7 @@ def signals_raise() -> Iterator[None]:
     try:
         yield
     finally:
+        # A process that is about to end keeps ignoring signals.
         if signal.getsignal(signal.SIGINT) is not _late:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -115,4 +116,5 @@ class StopSignals:
             self.terminating = True
             return
         self.reason = INTERRUPTED if number == signal.SIGINT else TERMINATED
+        # Threadsafe, though it is the same thread: a loop that waits for its sockets is woken.
         self._loop.call_soon_threadsafe(self.interrupted.set)

@@ -114,6 +114,7 @@ class RankWorker:
 
     def write(self, folder: str) -> None:
         """Write what was staged, each role into a folder of its name; runs beside the other methods."""
+        # Each is given up once it is written: a copy is as large as the model and its optimizer.
         for role in list(self._staged):
             self._staged.pop(role).write(Path(folder) / role)
 
