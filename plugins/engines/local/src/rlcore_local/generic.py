@@ -58,6 +58,7 @@ class GenericDecoder:
         self.mask = torch.zeros(0, 0, dtype=torch.int64)
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache, last_only: bool) -> Tensor:
+        # The columns before the first token would be at -1.
         positions = (mask.cumsum(-1) - 1).clamp_(min=0)[:, -ids.shape[1] :]
         output = self.model(
             input_ids=ids,

@@ -38,6 +38,7 @@ class Draws:
 
 def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
     """Lay out the parameters of the rows of a batch."""
+    # SGLang too takes a temperature below this as 0.
     greedy = [param.temperature < 1e-6 for param in params]
     temperatures = [1.0 if cold else one.temperature for one, cold in zip(params, greedy, strict=True)]
     everything = 1 << 30
@@ -112,5 +113,6 @@ def cut(sorted: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
     """The first index whose cumulative weight exceeds `uniform` of the total; never one of weight 0."""
+    # In fp32 the sum over a large vocabulary would swallow its rarest tokens.
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     return torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)

@@ -46,6 +46,7 @@ class Scheduler:
         self.finished_count = 0
         self.token_count = 0
         self._answers: list[tuple[Sequence, dict[str, Any]]] = []
+        # Of the running rows, laid out again when they change and not at each step.
         self._draws: Draws | None = None
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -119,6 +120,7 @@ class Scheduler:
         admitted, self.waiting = self.waiting[:room], self.waiting[room:]
         if not admitted:
             return
+        # Samples of the same tokens share one prefill.
         groups: dict[tuple[int, ...], list[Sequence]] = {}
         for one in admitted:
             groups.setdefault(tuple(one.tokens), []).append(one)
@@ -254,6 +256,7 @@ class Scheduler:
         self.paused = False
         begun = [one for one in self.waiting if one.output]
         fresh = [one for one in self.waiting if not one.output]
+        # Meanwhile requests came in any order; in this one every run computes the same batches.
         self.waiting = begun + sorted(fresh, key=lambda one: (one.request, one.order))
 
     def retract(self) -> None:

@@ -104,6 +104,7 @@ class ResponseEncoder:
         What follows `asked` is trained on, up to its last stop token.
         """
         between = self._ids(asked[len(chat.said) :]) if chat.ids else ()
+        # Many templates go on after the stop token, as with a line break, which the policy never says.
         said, stop, _ = whole[len(asked) :].rpartition(self._tokenizer.eos_token or "\0")
         live = self._ids(said + stop if stop else whole[len(asked) :])
         chat.ids += between + live

@@ -62,6 +62,7 @@ class AsynchronousRollouts(SamplingProducer):
 
         `on_publish` says what happens to requests in progress.
         """
+        # Before the engines take it up: from now on an answer may hold tokens of it.
         self._newest = version
         if self._run.asynchrony.on_publish in ("wait", "abort"):
             await self._gate.close(interrupt=self._run.asynchrony.on_publish == "abort")
@@ -94,6 +95,7 @@ class AsynchronousRollouts(SamplingProducer):
     @property
     def _bound(self) -> int:
         """The most groups in progress, including those that are being trained on."""
+        # With partial rollouts nothing is sampled while a batch is trained on: none can be ahead.
         ahead = 0 if self._run.asynchrony.partial_rollouts else self._run.asynchrony.max_staleness
         return math.ceil(self._run.data.prompts_per_step * (ahead + self._run.asynchrony.over_sample))
 
@@ -106,6 +108,7 @@ class AsynchronousRollouts(SamplingProducer):
         notes = self._buffer.notes(draw.group_id)
         begun = min((version for note in notes.values() for version in note.versions), default=self._version)
         if begun < self._oldest and not self._run.asynchrony.mask_stale_tokens:
+            # Too old to be continued. Where stale tokens are masked one by one, the rest is of use.
             self._discarded += sum(note.tokens for note in notes.values())
             notes.clear()
             begun = self._version
@@ -134,6 +137,7 @@ class AsynchronousRollouts(SamplingProducer):
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._begun[task]
         failure = RunError("A group was cancelled in the making.") if task.cancelled() else task.exception()
+        # `_stop` cancels tasks, which is no failure of theirs.
         if self._is_stopping:
             return
         self._failure = self._failure or failure
@@ -154,12 +158,14 @@ class AsynchronousRollouts(SamplingProducer):
     async def _rollout(self, step: int) -> Rollout:
         begin = time.perf_counter()
         while (groups := self._batch()) is None:
+            # Nothing is awaited between the look and the wait, so that no change is missed.
             self._changed.clear()
             await self._changed.wait()
         if self._run.asynchrony.partial_rollouts:
             await self._gate.close(interrupt=True)
         self._buffer.take(group.group_id for group in groups)
         self._training = self._run.data.prompts_per_step
+        # Before stale tokens are masked: the metrics are of all that was sampled.
         metrics = self._metrics(groups) | {"time/rollout_s": time.perf_counter() - begin}
         if self._run.asynchrony.mask_stale_tokens:
             groups = [without_stale(group, self._oldest) for group in groups]

@@ -120,6 +120,7 @@ class RolloutPipeline:
                 name = f"The filter {type(judge).__name__}"
                 with faults_of(name):
                     ordered = list(judge.order(groups, version))
+                # By identity: an order may neither copy a group nor repeat one.
                 if sorted(map(id, ordered)) != sorted(map(id, groups)):
                     raise PluginError(f"{name}: its order has other groups than those that it was given.")
                 groups = ordered

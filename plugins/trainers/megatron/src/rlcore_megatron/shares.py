@@ -85,6 +85,7 @@ def share(items: Sequence[T], sizes: Sequence[int], rank: int, ranks: int) -> li
     """The items of share `rank`: a run of them, about as large as those of the others."""
     total = sum(sizes)
     ends = itertools.accumulate(sizes)
+    # By its middle an item falls into one share, and into one only.
     middles = (end - size / 2 for end, size in zip(ends, sizes, strict=True))
     return [item for item, middle in zip(items, middles, strict=True) if int(middle * ranks / total) == rank]
 

@@ -62,6 +62,7 @@ def keep_balanced(part: Pack, config: TransformerConfig, scale: float) -> Pack:
     if part.kept is not None:
         live_N, samples_N = live_N[part.kept], samples_N[part.kept]
     parts = config.tensor_model_parallel_size if config.sequence_parallel else 1
+    # Under sequence parallelism a router sees one part of the pack, while rows count from its begin.
     own = part.tokens.shape[1] // parts
     places_N = part.rows - own * (parallel.tensor_rank() if parts > 1 else 0)
     here_N = live_N & (places_N >= 0) & (places_N < own)
@@ -88,6 +89,7 @@ def balancing_loss(scores_TE: Tensor, rule: Routing, balanced: Balanced, group: 
     length_B1 = balanced.lengths.clamp(min=1)[:, None]
     chosen_BE = scores_NE.new_zeros(shape).index_add_(0, balanced.samples, chosen_NE)
     share_BE = scores_NE.new_zeros(shape).index_add(0, balanced.samples, shares_NE) / length_B1
+    # The value is of all ranks together; each differentiates its own tokens, and gradients are summed.
     sums = torch.stack([chosen_BE, share_BE.detach()])
     if dist.get_world_size(group) > 1:
         dist.all_reduce(sums, group=group)

@@ -43,8 +43,10 @@ def sum_over_ranks(found: Sequence[dict[str, Tensor]]) -> dict[str, float]:
         mine = dict(zip(names, totals.tolist(), strict=True))
     if dist.get_world_size() == 1:
         return mine
+    # The other tensor- and context-parallel ranks hold the same sums, which must count once.
     first = mpu.get_tensor_model_parallel_rank() == 0 and mpu.get_context_parallel_rank() == 0
     gathered: list[dict[str, float] | None] = [None] * dist.get_world_size()
+    # As objects: a rank without response tokens knows no names of metrics.
     dist.all_gather_object(gathered, mine if first else None)
     whole: dict[str, float] = {}
     for part in gathered:

@@ -248,6 +248,7 @@ def _local_sums(read: _Read, index_TK: Tensor, mine_TK: Tensor, settings: _Setti
     for low in range(0, length, settings.rows):
         part = slice(low, low + settings.rows)
         z = _scaled(read(part), settings.temperature)
+        # Before the maximum is taken off in place.
         sums_ST[2:, part] = z.gather(1, index_TK[part]).T
         max_T[part] = z.amax(1)
         z.sub_(max_T[part, None])

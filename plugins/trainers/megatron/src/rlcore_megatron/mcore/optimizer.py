@@ -54,6 +54,7 @@ def wrap_for_gradients(
     config.calculate_per_token_loss = True  # megatron's switch for "do not divide": read by DDP and schedules
     ours = {"use_distributed_optimizer": True, "grad_reduce_in_fp32": True}
     ddp_config = DistributedDataParallelConfig(**{**ours, **passed})
+    # As in megatron itself: the sums of later chunks run beside computing in any case.
     wrapped = [
         DistributedDataParallel(config, dataclasses.replace(ddp_config), chunk, disable_bucketing=index > 0)
         for index, chunk in enumerate(chunks)

@@ -33,6 +33,7 @@ def micro_batches(lengths: Sequence[int], budget: int, costs: Sequence[float] = 
     order = _longest_first(lengths)
     bins = _first_fit(lengths, order, budget)
     even = _spread_costs(lengths, costs, len(bins), budget) if costs else _spread(lengths, order, len(bins))
+    # Bins of equal sums may exceed the budget, which those of first fit keep.
     fits = all(len(bin) <= 1 or sum(lengths[i] for i in bin) <= budget for bin in even)
     return even if fits else [sorted(bin) for bin in bins]
 

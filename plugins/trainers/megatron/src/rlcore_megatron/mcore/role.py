@@ -111,6 +111,7 @@ class Role:
         self._balances = built.config.moe_router_load_balancing_type == KIND
         self._context_size = built.config.context_parallel_size
         if self._context_size > 1:
+            # Each rank takes a run of the front and one of the back, so that attention costs all the same.
             self._align *= 2 * self._context_size
 
     def forward(
@@ -247,6 +248,7 @@ class Role:
         sums = sum_over_ranks(found)
         balance = sums.pop(_BALANCE) if self._balances else None
         extras = {} if self._mtp is None else {"mtp_loss": sums.pop(_MTP)}
+        # The loss goes by "", a name that no metric can have.
         return self._step(sums.pop("", 0.0), sums, balance, extras)
 
     def _step(
@@ -292,6 +294,7 @@ class Role:
         bins = micro_batches(lengths, tokens_per_rank, costs)
         count = max(1, len(bins))
         if mpu.get_data_parallel_world_size() > 1:
+            # Ranks that share experts meet in each micro-batch; one with fewer would make the rest wait.
             most = torch.tensor(count, device=device())
             dist.all_reduce(most, dist.ReduceOp.MAX, group=mpu.get_data_parallel_group())
             count = int(most)

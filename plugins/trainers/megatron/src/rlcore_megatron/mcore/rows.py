@@ -65,4 +65,5 @@ class RowSelector:
 
 
 def _rows(part: Pack) -> Tensor:
+    # A micro-batch without response tokens takes one row: the head has collectives that all ranks enter.
     return part.rows if part.rows.numel() else part.rows.new_zeros(1)

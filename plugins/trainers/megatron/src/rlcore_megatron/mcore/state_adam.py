@@ -129,6 +129,7 @@ class HostCopies:
         if self._streams is None:
             return
         down, _ = self._streams
+        # Gradients must be complete before they leave, and weights be read before new ones come.
         for stream in self._streams:
             stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(down):

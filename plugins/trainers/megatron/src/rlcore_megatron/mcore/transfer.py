@@ -131,6 +131,7 @@ def _fill(
             parts = inner._weight_split_across_tp(name, whole, parameter, parallel.tensor_size())
             mine = parts[parallel.tensor_rank()]
         fits = mine.shape == parameter.shape
+    # What mbridge and torch raise where a tensor cannot be cut or put together.
     except (AssertionError, RuntimeError, IndexError):
         fits = False
     if not fits:
@@ -193,6 +194,7 @@ def _from_owner(entry: _Entry, owner: int, tensor: Tensor | None) -> Tensor:
         whole = torch.empty(entry.shape, dtype=entry.dtype, device=device())
     else:
         parts = _parts(tensor, parallel.expert_tensor_size(), parallel.expert_tensor_group())
+        # A broadcast sends memory as it lies.
         whole = whole_expert(entry.name, parts).contiguous()
     if parallel.expert_size() > 1:
         group = parallel.expert_group()
