@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rlcore.api.config import flag_name
-from rlcore_megatron.field_table import Kind, Verdict, table
+from rlcore_megatron.field_table import FieldVerdict, Kind, table
 from rlcore_megatron.mcore.fields import CONFIGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "megatron_fields.md"
@@ -49,7 +49,7 @@ def _of(name: str) -> str:
     return " ".join(CLASSES[config.__name__] for config in CONFIGS if name in config.__dataclass_fields__)
 
 
-def _why(verdict: Verdict) -> str:
+def _why(verdict: FieldVerdict) -> str:
     reason = verdict.why or (f"use `{verdict.flag}`" if verdict.flag else verdict.called or "of the model")
     values = "" if verdict.values is None else ", ".join(f"`{value}`" for value in verdict.values)
     return f"{reason}; the run has {values}" if values else reason

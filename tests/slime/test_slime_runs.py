@@ -9,7 +9,7 @@ from slime_table import CHANGES, MEMORY_OF, PAGE, row
 from rlcore import dump_settings
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
-from rlcore_import.translation import Verdict
+from rlcore_import.translation import FlagVerdict
 
 REGISTRY = load().registry
 NO_BRIDGE = {
@@ -34,7 +34,7 @@ NO_FIT = {"glm4.7-30B-A3B": "EP × PP = 16 does not divide 8 GPUs"}
 @pytest.mark.parametrize("name", RUNS)
 def test_a_script_translates(name: str) -> None:
     rows = translated(name, REGISTRY).rows
-    found = {row.flag for row in rows if row.said.verdict in (Verdict.IMPOSSIBLE, Verdict.UNKNOWN)}
+    found = {row.flag for row in rows if row.said.verdict in (FlagVerdict.IMPOSSIBLE, FlagVerdict.UNKNOWN)}
     assert found == NO_BRIDGE.get(name, set())
     assert set(SIZES) | set(NO_BRIDGE) == set(RUNS)
 

@@ -22,7 +22,7 @@ from slime_runs import RUNS, SIZES, translated, write_inputs
 from rlcore import dump_settings
 from rlcore.plugins.registry import Registry
 from rlcore_cli.main import run
-from rlcore_import.translation import Verdict
+from rlcore_import.translation import FlagVerdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrating_from_slime.md"
 BEGIN, END = "<!-- scripts/slime_runs_table.py -->\n", "<!-- end -->\n"
@@ -35,7 +35,7 @@ COLUMNS = (
     "plan",
     "trained here",
 )
-VERDICTS = (Verdict.TRANSLATED, Verdict.IMPLIED, Verdict.IDLE, Verdict.IMPOSSIBLE)
+VERDICTS = (FlagVerdict.TRANSLATED, FlagVerdict.IMPLIED, FlagVerdict.IDLE, FlagVerdict.IMPOSSIBLE)
 
 
 CHANGES: Mapping[str, str] = {

@@ -10,7 +10,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.plugins.loader import load
 from rlcore_import.arguments import of_words
 from rlcore_import.slime.translate import translate
-from rlcore_import.translation import Verdict
+from rlcore_import.translation import FlagVerdict
 
 REGISTRY = load().registry
 
@@ -19,7 +19,7 @@ def settings(text: str) -> dict[str, Any]:
     return translate(of_words(text.split()), REGISTRY).settings
 
 
-def verdict(text: str, flag: str) -> Verdict:
+def verdict(text: str, flag: str) -> FlagVerdict:
     rows = translate(of_words(text.split()), REGISTRY).rows
     return next(row.said.verdict for row in rows if row.flag == flag)
 
@@ -173,7 +173,7 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
     ],
 )
 def test_what_cannot_be_is_said(text: str, flag: str) -> None:
-    assert verdict(text, flag) is Verdict.IMPOSSIBLE
+    assert verdict(text, flag) is FlagVerdict.IMPOSSIBLE
 
 
 DEFAULT = {"name": "default"}
@@ -219,7 +219,7 @@ def test_server_groups_that_have_no_counterpart_are_said(
     models: list[dict[str, Any]], said: str, tmp_path: Path
 ) -> None:
     rows = translate(of_words(_groups(tmp_path, *models).split()), REGISTRY).rows
-    assert (rows[0].said.verdict, said in rows[0].said.text) == (Verdict.IMPOSSIBLE, True)
+    assert (rows[0].said.verdict, said in rows[0].said.text) == (FlagVerdict.IMPOSSIBLE, True)
     assert settings(_groups(tmp_path, *models))["engines"] == 4, "as without the file"
 
 
@@ -239,7 +239,7 @@ def test_a_broken_file_of_server_groups_is_one_sentence(text: str, said: str, tm
 
 def test_a_function_of_a_file_is_the_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert verdict("--custom-rm-path my.rewards.brevity", "--custom-rm-path") is Verdict.IMPOSSIBLE
+    assert verdict("--custom-rm-path my.rewards.brevity", "--custom-rm-path") is FlagVerdict.IMPOSSIBLE
     (tmp_path / "my").mkdir()
     (tmp_path / "my" / "rewards.py").write_text("def brevity(args, sample): return 0.0\n")
     found = settings("--custom-rm-path my.rewards.brevity")
@@ -249,7 +249,7 @@ def test_a_function_of_a_file_is_the_reward(tmp_path: Path, monkeypatch: pytest.
 def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["MiMoForCausalLM"]}')
     rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows
-    assert rows[0].said.verdict is Verdict.IMPOSSIBLE
+    assert rows[0].said.verdict is FlagVerdict.IMPOSSIBLE
     assert "MiMoForCausalLM" in rows[0].said.text
 
 

@@ -13,12 +13,12 @@ import click
 from rlcore import ConfigError, dump_settings, replace_file
 from rlcore_cli.program import Program
 from rlcore_import.arguments import Arguments, of_script, of_words, variables
-from rlcore_import.translation import Row, Translation, Verdict
+from rlcore_import.translation import FlagVerdict, Row, Translation
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLOURS = {Verdict.IMPOSSIBLE: "red", Verdict.UNKNOWN: "red", Verdict.TRANSLATED: "green"}
+COLOURS = {FlagVerdict.IMPOSSIBLE: "red", FlagVerdict.UNKNOWN: "red", FlagVerdict.TRANSLATED: "green"}
 WIDTH = 120
 
 
@@ -53,7 +53,7 @@ def slime(
     found = translate(_arguments(words, variables(given)), program.plugins.registry)
     text = "# From a run of slime, by rlcore import.\n" + dump_settings(found.settings)
     _report(found)
-    unknown = [row.flag for row in found.rows if row.said.verdict is Verdict.UNKNOWN]
+    unknown = [row.flag for row in found.rows if row.said.verdict is FlagVerdict.UNKNOWN]
     if unknown and not ignore:
         raise ConfigError(
             f"{', '.join(unknown)}: unknown; correct the name, or add --ignore-unknown to leave it out."
@@ -99,7 +99,7 @@ def _table(rows: list[Row]) -> Table:
     table.add_column("slime", overflow="fold", max_width=46)
     table.add_column("", no_wrap=True)
     table.add_column("rlcore", overflow="fold")
-    for row in sorted(rows, key=lambda row: list(Verdict).index(row.said.verdict)):
+    for row in sorted(rows, key=lambda row: list(FlagVerdict).index(row.said.verdict)):
         colour = COLOURS.get(row.said.verdict, "default")
         verdict = f"[{colour}]{row.said.verdict}[/]"
         table.add_row(escape(" ".join((row.flag, *row.values))), verdict, escape(row.said.text))

@@ -17,7 +17,7 @@ from rlcore_import.table import Rule, Table
 RunT = TypeVar("RunT")
 
 
-class Verdict(StrEnum):
+class FlagVerdict(StrEnum):
     """What becomes of a flag."""
 
     TRANSLATED = "translated"
@@ -34,24 +34,24 @@ class Said:
     `settings`: of a translated one; None in place of one that another setting replaces.
     """
 
-    verdict: Verdict
+    verdict: FlagVerdict
     text: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def implied(why: str) -> Said:
     """Nothing is to be set."""
-    return Said(Verdict.IMPLIED, why)
+    return Said(FlagVerdict.IMPLIED, why)
 
 
 def idle(why: str) -> Said:
     """The flag has no meaning in rlcore."""
-    return Said(Verdict.IDLE, why)
+    return Said(FlagVerdict.IDLE, why)
 
 
 def impossible(why: str) -> Said:
     """rlcore has nothing of the kind, or not by a flag."""
-    return Said(Verdict.IMPOSSIBLE, why)
+    return Said(FlagVerdict.IMPOSSIBLE, why)
 
 
 Computed = Callable[[RunT, str], Said | Mapping[str, Any]]
@@ -81,7 +81,7 @@ class Translation(Generic[RunT]):
         """Translate one flag."""
         rule = self.table.find(flag)
         said = (
-            Said(Verdict.UNKNOWN, self.table.near(flag).strip())
+            Said(FlagVerdict.UNKNOWN, self.table.near(flag).strip())
             if rule is None
             else self._say(rule, flag, values)
         )
@@ -106,9 +106,9 @@ class Translation(Generic[RunT]):
 
     def _say(self, rule: Rule, flag: str, values: tuple[str, ...]) -> Said:
         for verdict, why in (
-            (Verdict.IMPLIED, rule.implied),
-            (Verdict.IDLE, rule.idle),
-            (Verdict.IMPOSSIBLE, rule.no),
+            (FlagVerdict.IMPLIED, rule.implied),
+            (FlagVerdict.IDLE, rule.idle),
+            (FlagVerdict.IMPOSSIBLE, rule.no),
         ):
             if why:
                 return Said(verdict, why)
@@ -154,7 +154,7 @@ def _mapped(rule: Rule, values: tuple[str, ...]) -> Said:
 def _translated(settings: Mapping[str, Any]) -> Said:
     given = {name: value for name, value in settings.items() if value is not None}
     shown = [f"{flag_name(name)} {_shown(value)}".rstrip() for name, value in given.items()]
-    return Said(Verdict.TRANSLATED, ", ".join(shown), settings)
+    return Said(FlagVerdict.TRANSLATED, ", ".join(shown), settings)
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptTokens:
     """Tokens to take in.
 
     `longest`: tokens that a row may have in the end, these included. `copies`: rows that continue from them.
@@ -27,7 +27,7 @@ class Decoder(Protocol):
     All methods are called by one thread, in inference mode.
     """
 
-    def prefill(self, prompts: Sequence[Prompt]) -> tuple[Tensor, list[list[float] | None]]:
+    def prefill(self, prompts: Sequence[PromptTokens]) -> tuple[Tensor, list[list[float] | None]]:
         """Run each prompt once and append its `copies` rows, in order, behind the rows that there are.
 
         Returns the logits after each prompt [P, V], and for a prompt with `score_from` s the log-probs of its

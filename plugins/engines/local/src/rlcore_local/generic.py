@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from rlcore_local.decoder import Prompt
+from rlcore_local.decoder import PromptTokens
 
 PLAIN_LAYERS = frozenset({"full_attention", "sliding_attention"})
 
@@ -71,7 +71,7 @@ class GenericDecoder:
         logits: Tensor = output.logits
         return logits
 
-    def prefill(self, prompts: Sequence[Prompt]) -> tuple[Tensor, list[list[float] | None]]:
+    def prefill(self, prompts: Sequence[PromptTokens]) -> tuple[Tensor, list[list[float] | None]]:
         """See `Decoder.prefill`. One prompt at a time, so that no padding enters."""
         logits: list[Tensor] = []
         scores: list[list[float] | None] = []
@@ -86,7 +86,7 @@ class GenericDecoder:
         return torch.stack(logits), scores
 
     @staticmethod
-    def _score(prompt: Prompt, logits: Tensor) -> list[float] | None:
+    def _score(prompt: PromptTokens, logits: Tensor) -> list[float] | None:
         if prompt.score_from is None:
             return None
         targets = torch.tensor(prompt.tokens[prompt.score_from + 1 :], dtype=torch.int64)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
 
-from rlcore_local.decoder import Prompt
+from rlcore_local.decoder import PromptTokens
 from rlcore_toolkit import times_transposed
 
 LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
@@ -172,7 +172,7 @@ class LeanDecoder:
         gate, up = gate_up.chunk(2, dim=-1)
         return x + _linear(F.silu(gate) * up, layer.down.weight, layer.down.bias)
 
-    def prefill(self, prompts: Sequence[Prompt]) -> tuple[Tensor, list[list[float] | None]]:
+    def prefill(self, prompts: Sequence[PromptTokens]) -> tuple[Tensor, list[list[float] | None]]:
         """See `Decoder.prefill`."""
         logits: list[Tensor] = []
         scores: list[list[float] | None] = []
@@ -183,7 +183,7 @@ class LeanDecoder:
             scores += [self._score(one, hidden[index]) for index, one in enumerate(chunk)]
         return torch.cat(logits), scores
 
-    def _prefill_chunk(self, prompts: Sequence[Prompt]) -> Tensor:
+    def _prefill_chunk(self, prompts: Sequence[PromptTokens]) -> Tensor:
         """Final hidden states [P, T, H]; padding is at the end, where causality hides it."""
         width = max(len(prompt.tokens) for prompt in prompts)
         ids = torch.tensor([[*prompt.tokens, *([0] * (width - len(prompt.tokens)))] for prompt in prompts])
@@ -204,7 +204,7 @@ class LeanDecoder:
             x = self._finish_layer(layer, x, attended.transpose(1, 2).flatten(2))
         return self._rms(x, self.norm)
 
-    def _score(self, prompt: Prompt, prompt_states: Tensor) -> list[float] | None:
+    def _score(self, prompt: PromptTokens, prompt_states: Tensor) -> list[float] | None:
         if prompt.score_from is None:
             return None
         targets = torch.tensor(prompt.tokens[prompt.score_from + 1 :], dtype=torch.int64)
@@ -274,7 +274,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return out if bias is None else out + bias
 
 
-def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
+def _chunks(prompts: Sequence[PromptTokens]) -> Iterator[Sequence[PromptTokens]]:
     """Cut into runs of at most `PREFILL_TOKENS` padded tokens."""
     start, width = 0, 0
     for index, one in enumerate(prompts):

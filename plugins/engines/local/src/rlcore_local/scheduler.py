@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from rlcore_local.decoder import Prompt
+from rlcore_local.decoder import PromptTokens
 from rlcore_local.requests import RequestError
 from rlcore_local.routed import Routes
 from rlcore_local.sampler import Draws, gather_draws, sample
@@ -150,13 +150,13 @@ class Scheduler:
             self._extend(rows, logits[torch.tensor(sources)])
 
     @staticmethod
-    def _prompt(tokens: tuple[int, ...], members: list[Sequence]) -> Prompt:
+    def _prompt(tokens: tuple[int, ...], members: list[Sequence]) -> PromptTokens:
         starts = [
             member.score_from for member in members if member.score_from is not None and member.scores is None
         ]
         copies = sum(member.limit > len(member.output) for member in members)
         longest = max(len(member.prompt) + member.limit for member in members)
-        return Prompt(tokens, longest, copies, min(starts) if starts else None)
+        return PromptTokens(tokens, longest, copies, min(starts) if starts else None)
 
     def _extend(self, rows: list[Sequence], logits: torch.Tensor) -> None:
         """Sample the first token of new rows, and let those that did not end with it run on."""

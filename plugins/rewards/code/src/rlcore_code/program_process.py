@@ -62,7 +62,7 @@ class Program:
         return decode(data, self._resolve)
 
     def _refer(self, value: Any) -> Any:
-        if isinstance(value, Callback):
+        if isinstance(value, GivenFunction):
             return ["yours", value.number]
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
@@ -73,7 +73,7 @@ class Program:
         return ["mine", number]
 
     def _resolve(self, tag: str, rest: list[Any]) -> Any:
-        return self._objects[rest[0]] if tag == "yours" else Callback(self, rest[0])
+        return self._objects[rest[0]] if tag == "yours" else GivenFunction(self, rest[0])
 
     def call_back(self, number: int, given: tuple[Any, ...]) -> Any:
         """What the judge's function says, while the judge waits for an answer."""
@@ -87,7 +87,7 @@ class Program:
             self._answer(message)
 
 
-class Callback:
+class GivenFunction:
     """A function of the tests, as the solution is given it."""
 
     def __init__(self, program: Program, number: int) -> None:

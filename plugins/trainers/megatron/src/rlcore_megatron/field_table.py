@@ -13,7 +13,7 @@ Kind = Literal["honored", "decided", "model", "needs", "unused"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class FieldVerdict:
     """Of one field. `why`: the reason, which ends a sentence. `flag`: the setting of rlcore in its place.
 
     `library`: the module that a field of kind "needs" waits for, `called` so in messages. `values`: those
@@ -31,13 +31,15 @@ class Verdict:
 
 
 @functools.cache
-def table() -> Mapping[str, Verdict]:
+def table() -> Mapping[str, FieldVerdict]:
     """Field → its verdict, in the order of the file."""
     read = tomllib.loads((files("rlcore_megatron") / "fields.toml").read_text())
     found = {}
     for group in read["groups"]:
         kind, names = group.pop("verdict"), group.pop("names")
-        found.update({name: Verdict(kind=kind, values=read["values"].get(name), **group) for name in names})
+        found.update(
+            {name: FieldVerdict(kind=kind, values=read["values"].get(name), **group) for name in names}
+        )
     return found
 
 

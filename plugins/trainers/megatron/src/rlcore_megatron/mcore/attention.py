@@ -87,10 +87,10 @@ class Pack:
         return places - self.starts.long()[owner]
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Pieces]:
         """The pieces of equal shape together, in the order of `order`."""
         return [
-            Part(
+            Pieces(
                 len(found),
                 length,
                 before,
@@ -144,7 +144,7 @@ class Pack:
 
 
 @dataclass(frozen=True)
-class Part:
+class Pieces:
     """`count` pieces of `length` tokens; each sees `before` more: those of `index` int64 [count * before]."""
 
     count: int
@@ -209,7 +209,7 @@ def _by_length(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float) -> Ten
     return whole if order is None else whole.index_select(0, pack.inverse)
 
 
-def _seen(whole: Tensor, own: Tensor, part: Part) -> Tensor:
+def _seen(whole: Tensor, own: Tensor, part: Pieces) -> Tensor:
     """[count, groups, before + length, D]: keys or values of what a piece sees."""
     mine = own.view(part.count, part.length, *own.shape[1:])
     if part.index is None:
@@ -218,7 +218,7 @@ def _seen(whole: Tensor, own: Tensor, part: Part) -> Tensor:
     return torch.cat((shared, mine), dim=1).transpose(1, 2)
 
 
-def _dense(q: Tensor, k: Tensor, v: Tensor, part: Part, scale: float) -> Tensor:
+def _dense(q: Tensor, k: Tensor, v: Tensor, part: Pieces, scale: float) -> Tensor:
     """q [count * length, heads, D] → the same."""
     mask = None
     if part.before:

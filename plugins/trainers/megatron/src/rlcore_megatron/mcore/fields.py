@@ -21,7 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
 from rlcore_megatron.config import EXPERT_TENSOR, MTP, OF_PROCESS
-from rlcore_megatron.field_table import Verdict, table
+from rlcore_megatron.field_table import FieldVerdict, table
 from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
 
 CONFIGS = (MLATransformerConfig, OptimizerConfig, DistributedDataParallelConfig)
@@ -195,7 +195,7 @@ def _is_taken(name: str, value: Any) -> bool:
     raise ConfigError(_refusal(name, value, verdict))
 
 
-def _refusal(name: str, value: Any, verdict: Verdict) -> str:
+def _refusal(name: str, value: Any, verdict: FieldVerdict) -> str:
     if verdict.flag:
         return f"{flag(name)} is set by rlcore: use {verdict.flag}."
     if verdict.kind == "model":
@@ -205,14 +205,14 @@ def _refusal(name: str, value: Any, verdict: Verdict) -> str:
     return f"{flag(name)} {value} would have no effect: {verdict.why}."
 
 
-def _missing(verdict: Verdict) -> str:
+def _missing(verdict: FieldVerdict) -> str:
     """What a field needs and does not find."""
     if importlib.util.find_spec(verdict.library) is None:
         return verdict.called
     return "" if torch.cuda.is_available() else "a GPU"
 
 
-def _is_had(verdict: Verdict, field: dataclasses.Field[Any], value: Any) -> bool:
+def _is_had(verdict: FieldVerdict, field: dataclasses.Field[Any], value: Any) -> bool:
     """Whether the run has this value of a field that takes none."""
     values = verdict.values
     if values is None:

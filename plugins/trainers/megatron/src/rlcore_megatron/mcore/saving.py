@@ -23,7 +23,7 @@ from rlcore_megatron.mcore.unpickle import read_tensors
 class StagedRole:
     """A role as it was when it was staged, in host memory: training may go on while it is written."""
 
-    state: torch_dist.Staged
+    state: torch_dist.StagedState
     random: Mapping[str, Any]
     group: dist.ProcessGroup | None
 

@@ -56,24 +56,24 @@ _FULL_BELOW = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Staged:
+class StagedState:
     """A state as it was: copies in host memory, so that what it was taken from may change."""
 
     tensors: Mapping[str, Any]
     common: State
 
 
-def stage(state: State) -> Staged:
+def stage(state: State) -> StagedState:
     """Copy what this rank has to write of `state` to host memory; every rank calls it."""
     sharded, common = save_preprocess(state)
     flat, _, _ = _replace_state_dict_keys_with_sharded_keys(sharded, True)
     for shards in flat.values():
         for shard in shards:
             shard.data = shard.data.detach().to("cpu", copy=True)
-    return Staged(tensors=mcore_to_pyt_state_dict(flat, False), common=copy.deepcopy(common))
+    return StagedState(tensors=mcore_to_pyt_state_dict(flat, False), common=copy.deepcopy(common))
 
 
-def write(folder: Path, staged: Staged, group: dist.ProcessGroup | None = None) -> None:
+def write(folder: Path, staged: StagedState, group: dist.ProcessGroup | None = None) -> None:
     """Write into the existing `folder`; every rank of `group` (None: of all ranks) calls it.
 
     In a thread beside the training it needs a group of its own. CheckpointError on every rank if any fails.
