@@ -131,7 +131,8 @@ def read_marker(folder: Path) -> dict[str, Any]:
     version = marker.get("format_version") if isinstance(marker, dict) else None
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise NewerFormatError(
-            f"{folder} has checkpoint format {version!r}, but this rlcore reads up to {FORMAT_VERSION}."
+            f"{folder} has checkpoint format {version!r}, but this rlcore reads up to {FORMAT_VERSION}; use "
+            "the version that wrote it."
         )
     return dict(marker)
 

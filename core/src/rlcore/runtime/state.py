@@ -51,7 +51,10 @@ class RunState:
         # Before the validation, whose first complaint would be of some field that the other format has.
         version = data.get("format") if isinstance(data, dict) else None
         if isinstance(version, int) and version != FORMAT:
-            raise CheckpointError(f"{path}: format {version}, and this rlcore reads format {FORMAT}.")
+            raise CheckpointError(
+                f"{path}: format {version}, and this rlcore reads format {FORMAT}; resume the run with the "
+                "version that wrote it."
+            )
         try:
             return TypeAdapter(RunState).validate_python(data)
         except ValidationError as error:
