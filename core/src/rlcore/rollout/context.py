@@ -106,6 +106,7 @@ class Engines:
         `in_step`: the first requests of all contexts begin together, so that the engines compute the same
         batches in every run. It takes as many turns as are needed to have all of a turn in flight.
         """
+        # An engine begins a session when all its requests are there: one without a free slot would stop it.
         width = self._concurrency // len(samplings) * len(self.clients)
         turn = width if in_step and width > 0 else max(len(draws), 1)
         made: list[T] = []
@@ -201,6 +202,7 @@ class EngineContext(TokenizerContext):
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
         gate, self._gate = self._gate, None
+        # The first request alone: when later ones are made depends on what came back.
         session = None if gate is None else await gate.join()
         return await self._client.generate(
             prompt_ids, sampling or self._sampling, n=n, seed=seed, rid=rid, session=session
