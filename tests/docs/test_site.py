@@ -29,3 +29,9 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Kind <code>advantage</code>" in (tmp_path / "site/reference/kinds.html").read_text()
     assert (tmp_path / "site/search/search_index.json").stat().st_size > 100_000
+    math = (tmp_path / "site/project/examples/math/index.html").read_text()
+    assert 'href="../../../rewards.html#math"' in math
+    assert (tmp_path / "site/project/examples/math/curve.png").is_file()
+    assert "async" in (tmp_path / "site/project/examples/debate/debate.py.html").read_text()
+    hooks = (tmp_path / "site/hooks.html").read_text()
+    assert 'href="project/core/src/rlcore/api/part_config.py.html"' in hooks
