@@ -58,6 +58,11 @@ def test_every_bundled_name_is_documented(kind: Kind) -> None:
 def test_settings_page_is_that_of_the_config_classes() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert (DOCS / "settings.md").read_text() == script["page"](), "run scripts/settings_page.py"
+def test_the_page_of_commands_is_that_of_their_help() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "commands_page.py"))
+    assert script["PAGE"].read_text() == script["page"](), "run scripts/commands_page.py"
+
+
 
 
 def test_the_page_of_slimes_flags_is_that_of_the_table() -> None:

@@ -27,7 +27,7 @@ plugins.add_command(
     CheckCommand(
         "check",
         help="Run the conformance suite of its kind on the parts, or all parts of the plugin, called NAME; "
-        "their settings are flags, as of `rlcore train`.",
+        "their settings are flags, as of `rlcore train`. The exit code is 1 where a property fails.",
         short_help="Run the conformance suite of its kind on a part.",
     )
 )

@@ -17,6 +17,13 @@ from rlcore_cli.program import Program, early_options, split, start
 
 INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2
+EXIT_CODES = {
+    0: "done; also a run that SIGTERM or SIGHUP has ended: it has saved",
+    1: "the run could not go on, or the answer is no: nothing fits, a property fails",
+    USAGE: "yours to mend: a setting, a file, a package",
+    INTERRUPTED: "Ctrl-C",
+    TERMINATED: "SIGTERM or SIGHUP before there was anything to save",
+}
 AS_JSON = "--json"
 """With it, a command ends with one JSON object on stdout; an error is one too."""
 
@@ -30,7 +37,7 @@ def main() -> NoReturn:
 
 
 def run(args: Sequence[str]) -> int:
-    """The exit code of `rlcore ARGS`: 1 a failed run, 2 a user's error, 130 interrupted, 143 terminated."""
+    """The exit code of `rlcore ARGS`, one of `EXIT_CODES`."""
     try:
         switches, functions, rest = split(args)
         program = start(switches, {"cli": plugin}, functions)

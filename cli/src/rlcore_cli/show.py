@@ -19,7 +19,7 @@ FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
 """The flag that chooses a part, where it is not that of its kind."""
 
 
-@click.command()
+@click.command(short_help="Show a part, or all parts of a plugin.")
 @click.argument("name")
 @click.pass_obj
 def show(program: Program, name: str) -> None:
