@@ -19,7 +19,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def rlcore_algorithms() -> Iterable[Algorithm]:
     """Yield recipes, chosen by `--algo NAME`.
 
-    Called once, when the registry is built.
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Algorithm, hookimpl
     >>> @hookimpl
@@ -42,6 +42,8 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 def rlcore_advantages() -> Iterable[Component]:
     """Yield advantage estimators (`rlcore.AdvantageEstimator`), chosen by `--advantage NAME`.
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_advantages():
@@ -55,6 +57,8 @@ def rlcore_advantages() -> Iterable[Component]:
 @hookspec
 def rlcore_losses() -> Iterable[Component]:
     """Yield losses (`rlcore.Loss`), chosen by `--loss NAME`.
+
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
@@ -70,6 +74,8 @@ def rlcore_losses() -> Iterable[Component]:
 def rlcore_value_losses() -> Iterable[Component]:
     """Yield losses of a critic (`rlcore.ValueLoss`), chosen by `--value-loss NAME`.
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_value_losses():
@@ -83,6 +89,8 @@ def rlcore_value_losses() -> Iterable[Component]:
 @hookspec
 def rlcore_corrections() -> Iterable[Component]:
     """Yield corrections (`rlcore.Correction`), chosen by `--correction NAME` (repeatable).
+
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
@@ -98,6 +106,8 @@ def rlcore_corrections() -> Iterable[Component]:
 def rlcore_generators() -> Iterable[Component]:
     """Yield rollout generators (`rlcore.Generator`), chosen by `--generator NAME`.
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_generators():
@@ -110,8 +120,9 @@ def rlcore_generators() -> Iterable[Component]:
 
 @hookspec
 def rlcore_rewards() -> Iterable[Component]:
-    """Yield rewards (`rlcore.Reward`), chosen by `--reward NAME[=WEIGHT]`
-    (repeatable).
+    """Yield rewards (`rlcore.Reward`), chosen by `--reward NAME[=WEIGHT]` (repeatable).
+
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
@@ -127,6 +138,8 @@ def rlcore_rewards() -> Iterable[Component]:
 def rlcore_filters() -> Iterable[Component]:
     """Yield group filters (`rlcore.Filter`), chosen by `--filter NAME` (repeatable).
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_filters():
@@ -139,7 +152,11 @@ def rlcore_filters() -> Iterable[Component]:
 
 @hookspec
 def rlcore_models() -> Iterable[ModelFamily]:
-    """Yield model bridges, found from `config.json` or by name, each for a trainer, which says what they do.
+    """Yield model bridges, chosen by `--model`: by name, or by the architecture in its `config.json`.
+
+    Called once, when the plugins are loaded.
+
+    A bridge is for one trainer, and that trainer says what it has to do.
 
     >>> from rlcore import ModelFamily, hookimpl
     >>> @hookimpl
@@ -160,6 +177,8 @@ def rlcore_models() -> Iterable[ModelFamily]:
 def rlcore_engines() -> Iterable[Component]:
     """Yield generation engines (`rlcore.Engine`), chosen by `--engine NAME`.
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_engines():
@@ -173,6 +192,8 @@ def rlcore_engines() -> Iterable[Component]:
 @hookspec
 def rlcore_trainers() -> Iterable[Component]:
     """Yield trainers (`rlcore.Trainer`), chosen by `--trainer NAME`.
+
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
@@ -188,6 +209,8 @@ def rlcore_trainers() -> Iterable[Component]:
 def rlcore_clusters() -> Iterable[Component]:
     """Yield clusters (`rlcore.Cluster`), chosen by `--cluster NAME`.
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_clusters():
@@ -201,6 +224,8 @@ def rlcore_clusters() -> Iterable[Component]:
 @hookspec
 def rlcore_sources() -> Iterable[Source]:
     """Yield prompt sources (`rlcore.PromptSource`), chosen by `--task NAME` or `--data PATH`.
+
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Source, hookimpl
     >>> @hookimpl
@@ -221,6 +246,8 @@ def rlcore_sources() -> Iterable[Source]:
 def rlcore_producers() -> Iterable[Component]:
     """Yield producers of rollouts (`rlcore.Producer`), chosen by `--producer NAME`.
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_producers():
@@ -233,8 +260,9 @@ def rlcore_producers() -> Iterable[Component]:
 
 @hookspec
 def rlcore_model_hooks() -> Iterable[Component]:
-    """Yield model hooks (`rlcore.ModelHook`), chosen by `--model-hook NAME`
-    (repeatable).
+    """Yield model hooks (`rlcore.ModelHook`), chosen by `--model-hook NAME` (repeatable).
+
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
@@ -250,6 +278,8 @@ def rlcore_model_hooks() -> Iterable[Component]:
 def rlcore_trackers() -> Iterable[Component]:
     """Yield trackers (`rlcore.Tracker`), chosen by `--tracker NAME` (repeatable).
 
+    Called once, when the plugins are loaded.
+
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_trackers():
@@ -263,6 +293,8 @@ def rlcore_trackers() -> Iterable[Component]:
 @hookspec
 def rlcore_callbacks() -> Iterable[Component]:
     """Yield callbacks (`rlcore.Callback`), chosen by `--callback NAME` (repeatable).
+
+    Called once, when the plugins are loaded.
 
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl
@@ -278,7 +310,7 @@ def rlcore_callbacks() -> Iterable[Component]:
 def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     """Yield what another framework calls a setting, for the hint to a user who types it.
 
-    Called where a name is unknown, so it may read files.
+    Called when a user types an unknown name. It may read files.
 
     >>> from rlcore import ForeignSetting, hookimpl
     >>> @hookimpl
@@ -292,7 +324,9 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
 
 @hookspec
 def rlcore_commands() -> "Iterable[click.Command]":
-    """Yield commands of the `rlcore` program. Called when the program starts; must import little.
+    """Yield commands of the `rlcore` program.
+
+    Called when the program starts. It must import little.
 
     >>> import click
     >>> from rlcore import hookimpl
