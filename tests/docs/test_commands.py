@@ -1,4 +1,10 @@
-"""Every command of the documentation runs, in the cheapest way that notices a mistake (`reader.py`)."""
+"""Every command of the documentation runs, in the cheapest way that notices a mistake (`reader.py`).
+
+A line of `rlcore train` is a dry run: its names, values and files are checked, and nothing trains. In the
+full tier the lines of `TRAINED`, `ALONE` and `OWN` train too, each cut to a few small steps. All other
+lines run as they stand, or smaller, as `reader.py` says for each program. Its list `NOT_HERE` has those
+that no test runs.
+"""
 
 from __future__ import annotations
 
