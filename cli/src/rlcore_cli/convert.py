@@ -35,9 +35,9 @@ _ranks = click.option(
 def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
     """Convert weights between checkpoints and Hugging Face directories, one tensor at a time.
 
-    IN is RUN/checkpoints/N of a run, and OUT becomes a directory that transformers and SGLang load; or IN is
-    such a directory, and OUT becomes a checkpoint of it, which `rlcore train --weights OUT` reads under any
-    layout (and which converts back). OUT/checksums.json says what was written.
+    If IN is RUN/checkpoints/N of a run, OUT becomes a directory that transformers and SGLang load. If IN
+    is such a directory, OUT becomes a checkpoint of it. `rlcore train … --weights OUT` reads that under
+    any layout, and it converts back. OUT/checksums.json says what was written.
     """
     is_checkpoint = (source.resolve().parent.parent / RUN_TOML).is_file()
     if not (source.is_dir() and (is_checkpoint or (source / "config.json").is_file())):
