@@ -49,6 +49,7 @@ def information(server: Informs) -> dict[str, Handler]:
         HEALTH: _health,
         "/health_generate": server.health_generate,
         "/server_info": server.server_info,
+        # get_…: the names that SGLang had before.
         "/get_server_info": server.server_info,
         "/model_info": server.model_info,
         "/get_model_info": server.model_info,
@@ -67,6 +68,7 @@ def guarded(token: str, routes: Mapping[str, Handler]) -> web.Application:
     """
     app = web.Application(middlewares=[_guard(token), _refusals], client_max_size=MAX_BODY_BYTES)
     for path, handler in routes.items():
+        # SGLang takes either for most of these paths.
         for method in ("GET", "POST"):
             app.router.add_route(method, path, handler)
     return app
@@ -108,6 +110,7 @@ def _guard(token: str) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        # In constant time, so that an answer's delay tells nothing of the token.
         if request.path != HEALTH and not hmac.compare_digest(given, expected):
             return web.json_response({"error": "Unauthorized"}, status=401)
         return await handler(request)

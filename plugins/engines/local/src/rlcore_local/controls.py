@@ -133,6 +133,7 @@ class Controls:
         path, scheduler = self.service.shared_file(body.path), self.scheduler
 
         def change() -> None:
+            # Between two steps, since an update that is still waiting may name another version.
             scheduler.weights.update_from_delta(path, scheduler.weight_version)
 
         return await self._update(body, change, "changes")

@@ -257,6 +257,7 @@ class LeanDecoder:
         if moved:
             new, old = torch.tensor(moved).unbind(1)
             for layer in self.cache:
+                # What is indexed so is a copy: no row is overwritten before it is read.
                 layer[:, new] = layer[:, old]
         self.rows = len(order)
 

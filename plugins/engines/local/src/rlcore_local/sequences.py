@@ -25,6 +25,7 @@ def noise_keys(seed: str, prompt: list[int], count: int) -> list[int]:
     base.update(f"/{seed}/".encode())
     keys: list[int] = []
     for index in range(count):
+        # The prompt is hashed once, whatever the count.
         digest = base.copy()
         digest.update(str(index).encode())
         keys.append(int.from_bytes(digest.digest(), "little"))
@@ -71,6 +72,7 @@ class Sequence:
         """State the weight version of the tokens from here on."""
         start = len(self.output)
         if self.versions and self.versions[-1][0] == start:
+            # It made no token.
             self.versions.pop()
         if not self.versions or self.versions[-1][1] != version:
             self.versions.append((start, version))

@@ -85,6 +85,7 @@ class Generate:
         known: set[str] = set()
         for index, ask in enumerate(asks.asks):
             try:
+                # Each by itself: a prompt that is refused refuses no other.
                 made = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
                 if not known.isdisjoint(one.rid for one in made):
                     raise RequestError("Duplicate request IDs detected within the request")

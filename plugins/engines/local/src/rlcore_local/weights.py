@@ -115,6 +115,7 @@ class Weights:
         """Replace the weights that lie in a file, by mapping it. `RequestError`: nothing was changed."""
         try:
             with path.open("rb") as file:
+                # By copy on write, since torch warns of memory that it must not write to.
                 # Closed with the last tensor that looks into it.
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
