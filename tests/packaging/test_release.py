@@ -24,9 +24,11 @@ LIMIT_S = 400
 SMALL = ("--steps", "2", "--prompts-per-step", "4", "--group-size", "4", "--eval-prompts", "2")
 PARTS = (
     *("advantage", "loss", "correction", "filter", "generator", "reward", "producer", "model_hook"),
-    *("tracker", "callback", "engine"),
+    *("tracker", "callback", "engine", "cluster"),
 )
 """Kinds whose flag is their own name, which one run takes together."""
+ELSEWHERE = ("algorithm", "model", "source", "value_loss", "trainer", "command")
+"""The other kinds: each has a flag of its own in that run, or a test of its own."""
 
 
 def call(folder: Path, *command: Path | str) -> str:
@@ -91,18 +93,9 @@ def name_of(wheel: Path) -> str:
 
 
 def train(installed: Path, folder: Path, *flags: str) -> list[dict[str, object]]:
-    """The metrics of a run of two steps."""
-    call(
-        folder,
-        installed / "bin/rlcore",
-        "train",
-        *flags,
-        *SMALL,
-        "--cluster",
-        "processes",
-        "--run-dir",
-        "run",
-    )
+    """The metrics of a run of two steps, without Ray unless `flags` choose the cluster."""
+    cluster = () if "--cluster" in flags else ("--cluster", "processes")
+    call(folder, installed / "bin/rlcore", "train", *flags, *SMALL, *cluster, "--run-dir", "run")
     found = rows(folder / "run")
     assert [row["step"] for row in found] == [0, 1, 2]
     assert all(float(row["train/grad_norm"]) > 0 for row in found[1:])
@@ -148,6 +141,10 @@ assert not heavy, heavy
 
 def test_the_demo_runs_for_two_steps(installed: Path, tmp_path: Path) -> None:
     assert train(installed, tmp_path, "--algo", "grpo", "--model", "qwen3")
+
+
+def test_every_kind_is_in_a_run() -> None:
+    assert {*kinds()} == {*PARTS, *ELSEWHERE}
 
 
 def test_a_run_of_new_parts_only(installed: Path, tmp_path: Path) -> None:
