@@ -152,6 +152,20 @@ def test_a_part_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -
     assert "nothing is called 'exactmatch'. Did you mean 'exact_match'?" in capsys.readouterr().err
 
 
+def test_a_part_is_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "show", "exact_match", "--json"]) == 0
+    [shown] = json.loads(capsys.readouterr().out)["shown"]
+    assert (shown["kind"], shown["distribution"]) == ("reward", "rlcore-text")
+    assert (shown["chosen_by"], shown["hook"]) == ("--reward exact_match", "rlcore_rewards")
+    [casefold] = [one for one in shown["settings"] if one["flag"] == "--reward.exact-match.casefold"]
+    assert casefold["default"] is False
+    assert run(["plugins", "show", "grpo", "--json"]) == 0
+    recipe = json.loads(capsys.readouterr().out)["shown"][0]
+    assert (recipe["parts"]["advantage"], recipe["paper"][:5]) == ("grpo", "https")
+    assert run(["plugins", "show", "exactmatch", "--json"]) == 2
+    assert "Did you mean 'exact_match'?" in json.loads(capsys.readouterr().out)["error"]
+
+
 def test_a_part_of_a_file_is_shown_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "brief.py"
     file.write_text(

@@ -1,5 +1,6 @@
 """`rlcore train` up to the point where the runtime takes over."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -128,6 +129,8 @@ def test_a_dry_run_feeds_back(
     folder.mkdir()
     (folder / "run.toml").write_text(text)
     assert shown(["train", "--config", "elsewhere/run.toml", "--dry-run"], capsys) == text
+    as_json = shown(["train", "--config", "elsewhere/run.toml", "--dry-run", "--json"], capsys)
+    assert json.loads(as_json) == tomllib.loads(text)
 
 
 def test_a_dry_run_of_an_evaluation_feeds_back(
@@ -144,6 +147,7 @@ def test_a_dry_run_of_an_evaluation_feeds_back(
     assert (found["seed"], found["reward"]) == (5, ["token_match=0.5"])
     (tmp_path / "evals.toml").write_text(text)
     assert shown(["eval", "--config", "evals.toml", "--dry-run"], capsys) == text
+    assert json.loads(shown(["eval", *flags, "--dry-run", "--json"], capsys)) == found
 
 
 def test_flags_win_over_the_file(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,14 @@ from rlcore_cli.evaluation import (
     unknown,
 )
 from rlcore_cli.program import Program, early_options
-from rlcore_cli.train import LOADING, check_before_start, file_layer, program_of, with_weights
+from rlcore_cli.train import (
+    LOADING,
+    check_before_start,
+    file_layer,
+    print_settings,
+    program_of,
+    with_weights,
+)
 
 if TYPE_CHECKING:
     from rlcore_cli.evaluation_run import EvalSummary
@@ -64,7 +71,10 @@ def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parame
         **own,
     )
     yield options.GroupedOption(
-        ["--dry-run"], is_flag=True, help="Print the resolved TOML and start nothing.", **own
+        ["--dry-run"],
+        is_flag=True,
+        help="Print the resolved TOML, or JSON with --json, and start nothing.",
+        **own,
     )
     yield options.GroupedOption(
         ["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.", **own
@@ -85,7 +95,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     chosen = resolve_evaluation(selection, given, plugins.files)
     check_before_start(chosen, plugins.registry)
     if params["dry_run"]:
-        click.echo(to_toml(chosen), nl=False)
+        print_settings(to_toml(chosen), as_json=params["as_json"])
         return
     chosen = replace(chosen, model=with_weights(chosen.model))
     from rlcore_cli.display import TerminalDisplay

@@ -152,7 +152,10 @@ def _own_options() -> Iterator[click.Parameter]:
         help="At the end, write the model to this new folder, as transformers loads it.",
     )
     yield GroupedOption(
-        ["--dry-run"], group=COMMAND, is_flag=True, help="Print the resolved TOML and train nothing."
+        ["--dry-run"],
+        group=COMMAND,
+        is_flag=True,
+        help="Print the resolved TOML, or JSON with --json, and train nothing.",
     )
     yield GroupedOption(
         ["--json", "as_json"], group=COMMAND, is_flag=True, help="End with one JSON object on stdout."

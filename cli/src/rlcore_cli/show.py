@@ -1,12 +1,13 @@
 """`rlcore plugins show NAME`: a part, where it comes from, and its settings."""
 
 import importlib.util
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
 
 import click
-from pydantic.fields import FieldInfo
 
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Algorithm, Kind
@@ -17,41 +18,67 @@ from rlcore_cli.program import Program
 
 FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
 """The flag that chooses a part, where it is not that of its kind."""
+CHOSEN = ("run_by", "chosen_by", "paper")
+"""What a text shows of `_described` before the settings, each in a line of its own."""
 
 
 @click.command(short_help="Show a part, or all parts of a plugin.")
 @click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def show(program: Program, name: str) -> None:
+def show(program: Program, name: str, as_json: bool) -> None:
     """Show the parts, or the plugin, called NAME: who offers them, how they are chosen, their settings."""
-    for place, offer in enumerate(named(program, name, "plugins show")):
-        click.echo("\n" * bool(place) + "\n".join(_lines(offer)))
+    shown = [_described(offer) for offer in named(program, name, "plugins show")]
+    if as_json:
+        click.echo(json.dumps({"shown": shown}, indent=2, default=str))
+        return
+    for place, one in enumerate(shown):
+        click.echo("\n" * bool(place) + "\n".join(_lines(one)))
 
 
-def _lines(offer: Offer) -> Iterator[str]:
+def _described(offer: Offer) -> dict[str, Any]:
+    """What is told of a part, a recipe or a command. What it has not is left out."""
     provider, entry = offer.provider, offer.entry
     summary = entry.record.summary if entry else offer.command.get_short_help_str() if offer.command else ""
-    yield f"{offer.kind} {offer.name}: {summary}"
-    lies = "" if is_file(provider.version) else f" ({provider.origin}: {_file(provider.origin)})"
-    yield f"  from       {provider}{lies}"
-    yield f"  asks for   {_asked_for(provider.dist)}"
-    yield f"  hook       {_hook(offer)}"
+    told: dict[str, Any] = {
+        "kind": offer.kind,
+        "name": offer.name,
+        "summary": summary,
+        "distribution": provider.dist,
+        "version": provider.version,
+        "origin": provider.origin,
+        "file": _file(provider.origin) if not provider.is_file else provider.dist,
+        "asks_for": _asked_for(provider.dist),
+        "hook": _hook(offer),
+    }
     if entry is None:
-        yield f"  run by     rlcore {offer.name}"
-        return
+        return {**told, "run_by": f"rlcore {offer.name}"}
     record = entry.record
     file = f"--plugin {provider.dist} " if provider.is_file else ""
-    yield f"  chosen by  {file}--{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
+    told["chosen_by"] = f"{file}--{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
     if isinstance(record, Algorithm):
-        yield f"  paper      {record.paper}"
-        yield from (f"  {kind:<10} {_listed(parts)}" for kind, parts in record.parts.items())
-        yield from _table(
-            "sets", [(flag_name(key), str(value), "") for key, value in record.settings.items()]
-        )
-        return
-    yield f"  made by    {record.factory} ({_file(record.factory)})"
-    yield from (f"  suggests   {flag_name(key)} {_listed(value)}" for key, value in record.suggests.items())
-    yield from _table("settings", list(_settings(entry)))
+        return {**told, "paper": record.paper, "parts": dict(record.parts), "sets": dict(record.settings)}
+    told["made_by"], told["made_in"] = record.factory, _file(record.factory)
+    return {**told, "suggests": dict(record.suggests), "settings": list(_settings(entry))}
+
+
+def _lines(told: Mapping[str, Any]) -> Iterator[str]:
+    """What `_described` gives, to read."""
+    yield f"{told['kind']} {told['name']}: {told['summary']}"
+    lies = "" if is_file(told["version"]) else f" ({told['origin']}: {told['file']})"
+    yield f"  from       {told['distribution']} {told['version']}{lies}"
+    yield f"  asks for   {told['asks_for']}"
+    yield f"  hook       {told['hook']}"
+    yield from (f"  {key.replace('_', ' '):<10} {told[key]}" for key in CHOSEN if key in told)
+    if "made_by" in told:
+        yield f"  made by    {told['made_by']} ({told['made_in']})"
+    yield from (f"  {kind:<10} {_listed(parts)}" for kind, parts in told.get("parts", {}).items())
+    sets = [(flag_name(key), str(value), "") for key, value in told.get("sets", {}).items()]
+    yield from _table("sets", sets)
+    suggests = told.get("suggests", {}).items()
+    yield from (f"  suggests   {flag_name(key)} {_listed(value)}" for key, value in suggests)
+    settings = told.get("settings", ())
+    yield from _table("settings", [(one["flag"], _default(one), one["help"]) for one in settings])
 
 
 def _hook(offer: Offer) -> str:
@@ -85,16 +112,17 @@ def _file(factory: str) -> str:
     return spec.origin or "no file" if spec else "cannot be found"
 
 
-def _settings(entry: Entry) -> Iterator[tuple[str, str, str]]:
-    """Flag, default and help of each."""
+def _settings(entry: Entry) -> Iterator[dict[str, Any]]:
+    """Flag, default and help of each. One without a `default` is required."""
     table = f"{entry.kind}.{entry.record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
     config: type[Config] = entry.config
     for name, field in fields_of(config).items():
-        yield flag_name(f"{table}.{name}"), _default(field), field.description or ""
+        default = {} if field.is_required() else {"default": field.get_default(call_default_factory=True)}
+        yield {"flag": flag_name(f"{table}.{name}"), **default, "help": field.description or ""}
 
 
-def _default(field: FieldInfo) -> str:
-    return "required" if field.is_required() else str(field.get_default(call_default_factory=True))
+def _default(setting: Mapping[str, Any]) -> str:
+    return str(setting["default"]) if "default" in setting else "required"
 
 
 def _table(heading: str, rows: list[tuple[str, str, str]]) -> Iterator[str]:

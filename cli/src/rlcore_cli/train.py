@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +102,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
     check_before_start(resolved, program.plugins.registry)
     if params["dry_run"]:
-        click.echo(resolved.to_toml(), nl=False)
+        print_settings(resolved.to_toml(), as_json=params["as_json"])
         return
     export: Path | None = params["export"]
     if export is not None:
@@ -134,6 +136,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         source = of_checkpoint(checkpoint_of(run_dir), resolved.model)
         resolved.trainer.build().to_hf(source, export, _unseen)
         click.echo(f"{export}: the model, as transformers and engines load it.", err=params["as_json"])
+
+
+def print_settings(settings: str, *, as_json: bool) -> None:
+    """The answer of a dry run: the TOML `settings`, or the same tables as a JSON object."""
+    click.echo(json.dumps(tomllib.loads(settings), indent=2) if as_json else settings.removesuffix("\n"))
 
 
 def _kept(run_dir: Path) -> str:
