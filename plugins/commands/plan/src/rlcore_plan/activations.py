@@ -182,20 +182,26 @@ def _in_chunks(facts: ModelFacts, layout: Layout, batch: Batch) -> bool:
 
 def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch) -> int:
     heads, size = facts.heads // layout.tensor, batch.bytes
-    inner = latent.unrotated + latent.rotated
-    each = latent.key_value * size + _norm(latent.key_value, batch, output=True)
+    inner, value = latent.unrotated + latent.rotated, latent.value
+    compressed = _norm(latent.key_value, batch, output=True)
+    if size == FLOAT:
+        compressed += latent.rotated * size  # the norm's input is a part of what the linear layer gave
     if latent.query:
-        each += latent.query * size + _norm(latent.query, batch, output=True)
-    each += heads * (2 * inner + 2 * latent.value) * size + heads * FLOAT
-    each += heads * (latent.unrotated + latent.value) * size
-    return batch.tokens * each
+        compressed += _norm(latent.query, batch, output=True)
+    # Values that are narrower than keys are padded for the kernel, and so is what it gives, of which the
+    # output matrix reads a copy; others stay in what the linear layer gave.
+    values = 2 * inner + value if value < inner else latent.unrotated + 2 * value
+    each = heads * (2 * inner + values) * size + heads * FLOAT  # queries, keys, log-sums
+    return _split(layout, batch) * compressed + batch.tokens * each
 
 
 def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
     routed = _split(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
     # each rank of a cut expert gets the tokens of all of them, for its part of the width
     total = routed * (layout.expert_tensor * facts.hidden + GATED * experts.width) * batch.bytes
-    total += _split(layout, batch) * experts.count * FLOAT * 2
+    # of the router: logits, scores and weights of all experts, and who was chosen; of the chosen ones the
+    # numbers and the weights, as they were chosen and as they were sorted
+    total += _split(layout, batch) * (experts.count * (3 * FLOAT + 1) + experts.active * 2 * (LONG + FLOAT))
     if experts.exact_router and batch.bytes != FLOAT:
         total += _split(layout, batch) * facts.hidden * FLOAT  # what the router reads
-    return total + batch.tokens * batch.gated * experts.shared // layout.tensor * batch.bytes
+    return total + batch.tokens * GATED * experts.shared // layout.tensor * batch.bytes
