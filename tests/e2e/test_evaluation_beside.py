@@ -14,11 +14,11 @@ SETTINGS = (
 )
 
 
-def evaluated(run_dir: Path) -> dict[int, dict[str, Any]]:
+def evaluated(run_dir: Path, name: str = "copy") -> dict[int, dict[str, Any]]:
     """Step whose weights were evaluated → what came of it."""
     found = {}
     for row in rows(run_dir):
-        scores = {key: value for key, value in row.items() if key.startswith("eval/copy/")}
+        scores = {key: value for key, value in row.items() if key.startswith(f"eval/{name}/")}
         if scores:
             found[row.get("eval/step", row["step"])] = scores
     return found
@@ -111,3 +111,4 @@ def test_sigterm_waits_for_the_results(start: Start, tmp_path: Path) -> None:
     step = max(row["step"] for row in rows(folder))
     assert (folder / "checkpoints" / str(step) / "complete.json").is_file()
     assert rows(folder)[-1]["eval/step"] == step - step % 2, "the last one that had begun"
+    assert min(evaluated(folder, "held_out")) == 2, "eval_first = false"
