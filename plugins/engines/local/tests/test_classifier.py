@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
+from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
 from rlcore.api.errors import ModelError
@@ -21,6 +23,7 @@ from rlcore_local.classifier import Classifier
 from rlcore_local.classify import Classify, make_app
 from rlcore_local.settings import Settings
 from rlcore_local.testing import LOCAL
+from rlcore_testing.checkpoints import publish_fp8
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
 from rlcore_testing.reward_models import CONTEXT, make_reward_model, reference_scores
 
@@ -50,6 +53,15 @@ def test_padding_changes_no_score(family: str, tmp_path: Path) -> None:
     assert [len(scores) for scores in found] == [2] * len(TEXTS)
     assert apart(found, wanted) < TOLERANCE
     assert min(abs(one[0] - two[0]) for one, two in pairwise(found[:4])) > 1e-3
+
+
+def test_weights_in_fp8_score_as_what_they_stand_for(tmp_path: Path) -> None:
+    small = make_reward_model(tmp_path / "small")
+    full = Path(shutil.copytree(small, tmp_path / "full"))
+    save_file(publish_fp8(small, (8, 12)), full / "model.safetensors", metadata={"format": "pt"})
+    scores = scored(Settings(model_path=small))
+    assert scores == scored(Settings(model_path=full))
+    assert apart(scores, reference_scores(full, TEXTS)) < TOLERANCE
 
 
 def test_a_model_without_a_padding_token(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from rlcore import CLASSIFIER_HEAD, ModelError, torch_dtype
-from rlcore_local.loading import context_length_of, load_config, load_tokenizer, load_weights
+from rlcore_local.loading import context_length_of, load_config, load_tokenizer
 from rlcore_local.settings import Settings
+from rlcore_local.weights import load_full
 
 
 class Classifier:
@@ -51,4 +52,4 @@ def _load(settings: Settings) -> PreTrainedModel:
             f"--model-path {path}: the local engine cannot serve {config.architectures[0]}; of reward models "
             f"it serves transformers' decoders (Qwen3{CLASSIFIER_HEAD}, …)."
         )
-    return load_weights(models, path, config, torch_dtype(settings.dtype))
+    return load_full(models, path, config, torch_dtype(settings.dtype))[0]

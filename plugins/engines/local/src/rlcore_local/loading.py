@@ -28,7 +28,7 @@ def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype)
         model: PreTrainedModel = models.from_pretrained(
             model_path, config=config, dtype=dtype, local_files_only=True
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:  # a quantization's library
         raise ModelError(
             f"--model-path {model_path}: the weights cannot be loaded: {_line(error)}"
         ) from error

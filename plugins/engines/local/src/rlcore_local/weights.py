@@ -184,9 +184,16 @@ def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, F
             f"--model-path {model_path}: the local engine cannot serve model type {config.model_type!r}, "
             "because it serves causal decoders whose layers all keep keys and values."
         )
+    return load_full(AutoModelForCausalLM, model_path, config, dtype)
+
+
+def load_full(
+    models: Any, model_path: Path, config: Any, dtype: torch.dtype
+) -> tuple[PreTrainedModel, Fp8Held]:
+    """The model of `config` with full weights, as `load_model`. `models`: as for `load_weights`."""
     block = fp8_block(getattr(config, "quantization_config", None))
     if block is None:
-        return load_weights(AutoModelForCausalLM, model_path, config, dtype), Fp8Held(None, {})
+        return load_weights(models, model_path, config, dtype), Fp8Held(None, {})
     del config.quantization_config  # transformers would compute in FP8, for which it needs a GPU
     try:
         files = sorted(model_path.glob("*.safetensors"))
@@ -195,7 +202,7 @@ def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, F
         held = Fp8Held.of(block, found)
         small, full = held.split(found)
         with torch.device("meta"):
-            kind = type(AutoModelForCausalLM.from_config(config))
+            kind = type(models.from_config(config))
         return load_tensors(kind, config, full | held.stand_for(small), dtype), held
     except (OSError, RequestError) as error:
         raise ModelError(f"--model-path {model_path}: the weights cannot be loaded: {error}") from error
