@@ -144,7 +144,8 @@ def test_an_evaluation_alone_loads_no_bridge(tmp_path: Path) -> None:
 
 
 def test_what_becomes_of_the_settings_of_roles(setups: Setups) -> None:
-    plain, (told,) = setups()[0], setups({**KL, "reference_placement": "swapped", "replay_routing": True})
+    experts = {"model": "deepseek", "replay_routing": True}
+    plain, (told,) = setups()[0], setups({**KL, "reference_placement": "swapped", **experts})
     for setup, expected in ((plain, False), (told, True)):
         roles = roles_of(setup, (POLICY, REFERENCE))
         assert (roles.is_swapped, roles.replay_routing) == (expected, expected)

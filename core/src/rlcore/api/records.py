@@ -80,9 +80,11 @@ class ModelFamily(Component):
     no other family takes, for a trainer that needs no bridge (`TrainerConfig.needs_bridge`).
 
     `preset`: `package.module:function`. `--model NAME` calls `function(directory, seed)`, which writes a tiny
-    Hugging Face directory with random weights; None: the family has no preset. `facts`:
-    `package.module:function` from the values of a config.json to `rlcore.ModelFacts`, for `rlcore plan`; it
-    imports no torch. `sizes`: `package:folder` with the config.json of each published size as `NAME.json`.
+    Hugging Face directory with random weights; None: the family has no preset. `preset_config`:
+    `package.module:attribute`, the values of its config.json, by which a dry run checks the settings.
+    `facts`: `package.module:function` from the values of a config.json to `rlcore.ModelFacts`, for `rlcore
+    plan`. Neither imports torch. `sizes`: `package:folder` with the config.json of each published size as
+    `NAME.json`.
 
     `lazy_bridge`: in a run on the preset only the workers import the bridge, which saves a second of the
     start, and a fault of the import is told late. For a package whose tests train its preset.
@@ -91,6 +93,7 @@ class ModelFamily(Component):
     trainer: str
     architectures: tuple[str, ...]
     preset: str | None = None
+    preset_config: str | None = None
     facts: str | None = None
     sizes: str | None = None
     lazy_bridge: bool = False

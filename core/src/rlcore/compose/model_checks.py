@@ -18,7 +18,7 @@ TOP_EXPERTS = "num_experts_per_tok"
 def check_model(resolved: Resolved, config: Mapping[str, Any], role: str = "") -> None:
     """`ConfigError` where the run does not suit the model of `config`, its config.json.
 
-    A preset has no config.json before it is written, so the caller waits for that. `role`: whose model it is;
+    `role`: whose model it is;
     empty: the policy's.
     """
     for sentence in _model_complaints(resolved, config, role):

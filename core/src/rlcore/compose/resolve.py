@@ -116,6 +116,7 @@ def resolve_model(selection: Selection) -> ModelChoice:
         family=model.family.name,
         path=model.path,
         preset=None if model.path else model.family.preset,
+        preset_config=None if model.path else model.family.preset_config,
         bridge=resolve_part(model.entry, selection.settings()),
         bridge_for=model.family.trainer,
         lazy_bridge=model.path is None and model.family.lazy_bridge,

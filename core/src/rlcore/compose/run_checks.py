@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.part import load
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import with_absolute_paths
@@ -29,7 +31,7 @@ from rlcore.compose.part_checks import (
     part_complaints,
     reward_complaints,
 )
-from rlcore.compose.resolved import Inference, Resolved
+from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.role_checks import role_complaints, teacher_complaints
 from rlcore.compose.roles import role_rank_complaints, role_table_complaints
 from rlcore.compose.schedule_checks import schedule_complaints
@@ -60,13 +62,23 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
     resolved = replace(resolved, run=run)
     for sentence in _complaints(resolved, settings, ranks, suggestions):
         raise ConfigError(sentence)
-    if resolved.model.path is not None:
-        config = read_config(resolved.model.path)
+    config = _config_of(resolved.model)
+    if config is not None:
         check_model(resolved, config)
         for role in resolved.role_fields:
             if not resolved.run.values()[f"{role}_model"]:
                 check_model(resolved, config, role)
     return resolved
+
+
+def _config_of(model: ModelChoice) -> Mapping[str, Any] | None:
+    """The values of its config.json; None: a preset of a family that does not tell them beforehand."""
+    if model.path is not None:
+        return read_config(model.path)
+    if model.preset_config is None:
+        return None
+    told: Mapping[str, Any] = load(model.preset_config, model.family)
+    return told
 
 
 def _complaints(

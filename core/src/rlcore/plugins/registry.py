@@ -217,7 +217,7 @@ def _check_recipe(record: Algorithm) -> str | None:
 def _check_component(kind: Kind, record: Component) -> str | None:
     factories: list[Any] = [record.factory]
     if isinstance(record, ModelFamily):
-        factories += filter(None, (record.preset, record.facts, record.sizes))
+        factories += filter(None, (record.preset, record.preset_config, record.facts, record.sizes))
     for factory in factories:
         if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'

@@ -24,6 +24,16 @@ RUNS = [
         "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in weights "
         "late; expected resident.",
     ),
+    (
+        {"megatron.tensor_model_parallel_size": "4"},
+        "--megatron.tensor-model-parallel-size: found 4, expected a divisor of the model's "
+        "num_key_value_heads (2).",
+    ),
+    (
+        {"max_response_tokens": "4000", "tokens_per_rank": "8192"},
+        "--max-prompt-tokens plus --max-response-tokens: found 4032, expected at most 2048, the context of "
+        "model 'qwen3'.",
+    ),
 ]
 
 
@@ -194,13 +204,13 @@ def test_a_role_that_cannot_have_its_own_fields(recipe: str, flags: dict[str, An
 
 
 def test_a_role_has_its_own_fields_above_those_of_the_policy() -> None:
-    flags = {TENSOR: "2", "megatron.adam_beta2": "0.98", f"critic.{TENSOR}": "4", "critic_ranks": "8"}
+    flags = {TENSOR: "2", "megatron.adam_beta2": "0.98", f"critic.{TENSOR}": "1", "critic_ranks": "8"}
     flags["ranks"] = "4"
     found = run_of("ppo", flags)
-    assert found.fields_of("critic") == {"tensor_model_parallel_size": 4, "adam_beta2": 0.98}
+    assert found.fields_of("critic") == {"tensor_model_parallel_size": 1, "adam_beta2": 0.98}
     assert found.fields_of("reference") == found.trainer_fields
     read = dict(flatten(tomllib.loads(found.to_toml())))
-    assert (read[TENSOR], read[f"critic.{TENSOR}"]) == (2, 4), "so a file says it"
+    assert (read[TENSOR], read[f"critic.{TENSOR}"]) == (2, 1), "so a file says it"
     beside = run_of("ppo", {"critic.megatron.adam_beta2": "0.9"})
     assert beside.fields_of("critic") == {"adam_beta2": 0.9}
 

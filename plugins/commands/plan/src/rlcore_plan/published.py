@@ -75,16 +75,19 @@ def facts_of(config: Mapping[str, Any], at: str, registry: Registry) -> ModelFac
     return facts
 
 
-def _presets(registry: Registry) -> dict[str, str]:
-    """Family → what writes the tiny model that `rlcore train --model FAMILY` trains."""
-    return {family.name: family.preset for family in families(registry) if family.preset}
+def _presets(registry: Registry) -> dict[str, ModelFamily]:
+    """The families that have one, by their names."""
+    return {family.name: family for family in families(registry) if family.preset}
 
 
-def _config_of(preset: str) -> Mapping[str, Any]:
-    """A preset is known by what it writes."""
+def _config_of(family: ModelFamily) -> Mapping[str, Any]:
+    """A preset tells its config, or is known by what it writes."""
+    if family.preset_config:
+        told: Mapping[str, Any] = Part(name=family.name, factory=family.preset_config).load()
+        return told
     with TemporaryDirectory(prefix="rlcore-plan-") as folder:
-        Part(name=preset, factory=preset).load()(folder, 0)
-        return read_config_file(Path(folder) / "config.json", preset)
+        Part(name=family.name, factory=str(family.preset)).load()(folder, 0)
+        return read_config_file(Path(folder) / "config.json", str(family.preset))
 
 
 def _folder(name: str) -> Path:

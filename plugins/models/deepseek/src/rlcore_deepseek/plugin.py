@@ -25,6 +25,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         trainer="megatron",
         architectures=(),
         preset="rlcore_deepseek.tiny:tiny",
+        preset_config="rlcore_deepseek.tiny:CONFIG",
         lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )

@@ -25,6 +25,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         trainer="megatron",
         architectures=(),
         preset="rlcore_glm.tiny:tiny",
+        preset_config="rlcore_glm.tiny:CONFIG",
         lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )

@@ -18,6 +18,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         facts="rlcore_llama.facts:llama",
         sizes="rlcore_llama:sizes",
         preset="rlcore_llama.tiny:tiny",
+        preset_config="rlcore_llama.tiny:CONFIG",
         lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )

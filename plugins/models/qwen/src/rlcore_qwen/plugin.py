@@ -20,6 +20,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         facts="rlcore_qwen.facts:qwen3",
         sizes="rlcore_qwen:sizes",
         preset="rlcore_qwen.tiny:tiny",
+        preset_config="rlcore_qwen.tiny:CONFIG",
         lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )

@@ -16,5 +16,6 @@ def rlcore_models() -> Iterable[ModelFamily]:
         trainer="megatron",
         architectures=("MistralForCausalLM",),
         preset="rlcore_my_plugin.tiny:tiny",
+        preset_config="rlcore_my_plugin.tiny:CONFIG",
         suggests=TINY_SUGGESTS,
     )
