@@ -11,15 +11,21 @@ from typing import Any
 
 import click
 
-from rlcore.api.config import NAME
-from rlcore.api.errors import PluginError, did_you_mean, ended
+from rlcore.api.config import NAME, Config
+from rlcore.api.errors import ConfigError, PluginError, did_you_mean, ended
 from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
+from rlcore.compose.select import select, written_out
+from rlcore.config import layers, toml
+from rlcore.config.layers import Layer
 from rlcore.plugins.loader import EXPECTED, Plugins, Switches, load
 from rlcore.plugins.registry import PluginInfo
 
 OFF = "no:"
 OF_FUNCTIONS = re.compile(r"(eval\.\w+\.)?(reward|generator)")
 """The settings that take FILE.py:FUNCTION beside a name."""
+DATA = re.compile(r"(eval\.\w+\.)?data")
+"""The settings that name files of prompts."""
 FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*(?:=.*)?)")
 """FILE.py:FUNCTION, a reward with its weight."""
 
@@ -106,6 +112,39 @@ class Program:
         made.require_files()
         return made
 
+    def read(self, path: Path, asked: str = "--config") -> tuple["Program", Layer]:
+        """The program with the plugin files that a run's TOML names, and the settings in it."""
+        values, functions = functions_of(toml.read_settings(path, asked), path)
+        files = values.pop("plugin", [])
+        if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
+            raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")
+        paths = (*(path.parent / file for file in files), *(function.file for function in functions))
+        program = self.with_files(paths, functions)
+        return program, Layer(label=str(path), values=values)
+
+    def run_file(self, path: Path, otherwise: Mapping[str, Any]) -> "RunFile":
+        """A run's TOML that may lack anything: only its names and the types of its values are checked.
+
+        `otherwise`: settings for where it says nothing. Its model and its data are not looked for. Raises
+        `UserError`.
+        """
+        program, layer = self.read(path)
+        registry, values = program.plugins.registry, {**otherwise, **layer.values}
+        if values.get("model") not in registry.names(Kind.MODEL):  # only a preset suggests settings
+            values = {name: value for name, value in values.items() if name.partition(".")[0] != "model"}
+        (plain,) = written_out(registry, replace(layer, values=values))
+        # its data need not be here, so the file, which is, stands for them
+        there = {name: str(path) for name in plain.values if DATA.fullmatch(name)}
+        selection = select(
+            registry, replace(plain, values={**plain.values, **there}), Layer(label="", values={})
+        )
+        return RunFile(
+            program=program,
+            settings=layer.values,
+            run=layers.build(RunConfig, selection.settings()),
+            configs=tuple(config for _, config, _ in selection.configs()),
+        )
+
     def require_files(self) -> None:
         """Whoever names a plugin file means it.
 
@@ -117,6 +156,19 @@ class Program:
                 raise PluginError(ended(f"{broken.dist}: {broken.error}"))
         for function in self.functions:
             function.require(self.plugins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """`settings`: as the file has them, by dotted names. `run`: those of the run, with recipe and defaults.
+
+    `configs`: of every part that the file, the recipe or a default chooses.
+    """
+
+    program: Program
+    settings: Mapping[str, Any]
+    run: RunConfig
+    configs: tuple[type[Config], ...]
 
 
 def start(switches: Switches, own: Mapping[str, ModuleType], functions: Sequence[Function] = ()) -> Program:

@@ -23,13 +23,12 @@ from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.roles import of_role
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
-from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
 from rlcore.plugins.registry import Registry
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
 from rlcore_cli import options
-from rlcore_cli.program import Program, functions_of
+from rlcore_cli.program import Program
 from rlcore_cli.resume import check_same_past
 
 if TYPE_CHECKING:
@@ -82,17 +81,7 @@ def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer
     path = Path(config) if config is not None else Path(str(resume)) / RUN_TOML
     if resume is not None and not path.is_file():
         raise CheckpointError(f"--resume {resume}: found no {RUN_TOML} there, expected the folder of a run.")
-    return _read(program, path, "--resume" if config is None else "--config")
-
-
-def _read(program: Program, path: Path, asked: str) -> tuple[Program, Layer]:
-    values, functions = functions_of(toml.read_settings(path, asked), path)
-    files = values.pop("plugin", [])
-    if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
-        raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")
-    paths = (*(path.parent / file for file in files), *(function.file for function in functions))
-    program = program.with_files(paths, functions)
-    return program, Layer(label=str(path), values=values)
+    return program.read(path, "--resume" if config is None else "--config")
 
 
 def _run(program: Program, file: Layer | None, flags: Layer, params: options.Params) -> None:
@@ -188,7 +177,7 @@ def model_of(program: Program, run: Path, asked: str) -> ModelOfRun:
     path = run / RUN_TOML
     if not path.is_file():
         raise CheckpointError(f"{asked}: found no {RUN_TOML} in {run}, so it is not the folder of a run.")
-    program, file = _read(program, path, asked)
+    program, file = program.read(path, asked)
     own = {name: value for name, value in file.values.items() if name.partition(".")[0] in KEPT}
     if Kind.MODEL not in own:
         raise CheckpointError(f"{asked}: {path} names no model, so it is not the {RUN_TOML} of a run.")

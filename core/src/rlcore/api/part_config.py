@@ -229,6 +229,10 @@ class TrainerConfig(PassingConfig):
     sleeps: ClassVar[bool] = False
     """Whether its models can leave the device while engines generate (`rlcore.Sleeper`)."""
 
+    def field_names(self) -> Collection[str]:
+        """Every field that its library is known to have, without an import of it; empty: not known so."""
+        return ()
+
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one copy of the model together. ConfigError."""
         return 1

@@ -13,7 +13,6 @@ from rlcore_plan.layout import Layout
 from rlcore_plan.memory import Optimizer, Roles, Workload, largest, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts
-from rlcore_plan.run_file import File
 from rlcore_plan.units import GB
 from rlcore_plan.weights import parameters
 
@@ -111,6 +110,13 @@ def test_critic_and_reference_are_counted(judged: Any) -> None:
     assert swapped["host_bytes_per_node"] > plain["host_bytes_per_node"]
 
 
+def test_a_loss_may_ask_for_a_reference(judged: Any) -> None:
+    dpo = COLOCATED.replace('"grpo"', '"dpo"')
+    found, apart = judged(dpo)["memory"], judged(dpo + "reference_ranks = 8\n")["memory"]
+    assert found["roles"] == pytest.approx(found["weights"], rel=0.01), "but for padding"
+    assert apart["roles"] == 0
+
+
 @pytest.mark.parametrize(("sleep", "items"), [("none", 4), ("optimizer", 2), ("all", 0)])
 def test_what_sleeps_is_gone_while_engines_generate(sleep: str, items: int) -> None:
     machines = Machines(gpus=8, memory=80 * GB)
@@ -199,6 +205,15 @@ def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
             "--megatron.pipeline-model-parallel-size: found 3",
         ),
         (COLOCATED + "sglang.enable_dp_attention = true\nsglang.dp_size = 3\n", [], "expected a divisor of"),
+        (COLOCATED + "engins = 8\n", [], "run.toml: engins is unknown. Did you mean 'engines'?"),
+        (COLOCATED + "lr = 'high'\n", [], "run.toml: lr: found 'high', expected a number of at least 0"),
+        (
+            COLOCATED + "megatron.context_size = 2\n",
+            [],
+            "megatron.context_size is no field of megatron-core's",
+        ),
+        (COLOCATED + "critic.megatron.etp = 2\n", [], "critic.megatron.etp is no field of megatron-core's"),
+        (COLOCATED + "sglang.pp = 2\n", [], "--sglang.pp"),
     ],
 )
 def test_a_file_that_cannot_be_judged_is_one_sentence(
@@ -211,15 +226,15 @@ def test_a_file_that_cannot_be_judged_is_one_sentence(
     assert sentence in line
 
 
-def test_a_file_may_name_a_preset(tmp_path: Path, judged: Any) -> None:
+def test_a_file_may_name_a_preset(judged: Any) -> None:
     """Its suggestions count, and the file's own settings win."""
-    assert judged('algo = "grpo"\nmodel = "qwen3"\n')["fits"]
-    for line, tokens in {"": 32 + 8, "max_response_tokens = 100": 32 + 100}.items():
-        (tmp_path / "run.toml").write_text(f'algo = "grpo"\nmodel = "qwen3"\n{line}\n')
-        assert File.read(tmp_path / "run.toml", REGISTRY).longest == tokens
-    brought = tmp_path / "brought.toml"
-    brought.write_text('algo = "grpo"\nmodel = "qwen3-8b"\n')
-    assert File.read(brought, REGISTRY).longest == 1024 + 256
+    for model, line, tokens in (
+        ("qwen3", "", 32 + 8),
+        ("qwen3", "max_response_tokens = 100", 32 + 100),
+        ("qwen3-8b", "", 1024 + 256),
+    ):
+        found = judged(f'algo = "grpo"\nmodel = "{model}"\n{line}\n')
+        assert f"sequences of {tokens} tokens" in found["phases"][-1]["note"]
 
 
 def test_the_numbers_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,9 +70,9 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
     )
     if config is not None:
         _refuse_beside_a_file(given)
-        file = File.read(config, registry)
+        file = File.read(config, program)
         name = model or file.model
-        _judge(name, read_config(name, registry), file, machines, gpus, given)
+        _judge(name, read_config(name, file.registry), file, machines, gpus, given)
         return
     if model is None or gpus is None:
         missing = "--model" if model is None else "--gpus"

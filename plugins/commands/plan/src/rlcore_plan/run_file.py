@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlcore import (
     Algorithm,
+    BatchConfig,
+    Config,
     ConfigError,
     Engine,
+    Input,
     Kind,
     ModelFacts,
     Part,
@@ -19,8 +22,10 @@ from rlcore import (
     RunConfig,
     TrainerConfig,
     TrainsOn,
-    read_settings,
+    ValueLossConfig,
+    did_you_mean,
 )
+from rlcore_cli.program import Program
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import Apart, Beside, Optimizer, Roles, Workload
 from rlcore_plan.phases import Run
@@ -28,9 +33,9 @@ from rlcore_plan.published import read_facts
 
 MEGABYTE = 10**6
 BUCKET_MB = 256
+"""Of the engines' own settings, where the file says nothing."""
 SGD_MOMENTUM = 0.9
 """megatron-core's."""
-"""Of the engines' own settings, where the file says nothing."""
 NARROW = 2
 """Bytes of a moment in bf16 or fp16."""
 CRITIC, REFERENCE, TEACHER = "critic", "reference", "teacher"
@@ -73,16 +78,23 @@ def _number(path: Path, name: str, found: Any) -> float:
 
 @dataclass(frozen=True)
 class File:
-    """The settings of a run's TOML by their dotted names, and those of a run where it says nothing."""
+    """The settings of a run's TOML by their dotted names, and `run`: with those that it does not say.
+
+    `configs`: of the parts that it chooses.
+    """
 
     path: Path
     settings: Mapping[str, Any]
     registry: Registry
+    run: RunConfig
+    configs: Sequence[type[Config]]
 
     @classmethod
-    def read(cls, path: Path, registry: Registry) -> File:
-        """ConfigError where it is none."""
-        return cls(path, read_settings(path, "--config"), registry)
+    def read(cls, path: Path, program: Program) -> File:
+        """UserError, also of a name that no run reads."""
+        gpus = _for_gpus(program.plugins.registry)
+        found = program.run_file(path, {"engine": gpus.name} if gpus else {})
+        return cls(path, found.settings, found.program.plugins.registry, found.run, found.configs)
 
     @property
     def model(self) -> str:
@@ -94,8 +106,7 @@ class File:
 
     def value(self, name: str) -> Any:
         """A setting of the run: that of the file, else of the recipe, of the preset, or the default."""
-        found = {**RunConfig().values(), **self._preset_settings, **self._recipe_settings, **self.settings}
-        return found.get(name)
+        return self.run.values()[name]
 
     def fields(self, table: str) -> Fields:
         """Those of a table."""
@@ -121,22 +132,27 @@ class File:
         """That of the name, or the one that GPUs have by default. None: there is no such default here."""
         name = self.settings.get("engine")
         if name is None:
-            every = [self._engine(one.component.name) for one in self.registry.entries(Kind.ENGINE)]
-            return next((one for one in every if one.gpu_share is not None), None)
-        return self._engine(str(name))
-
-    def _engine(self, name: str) -> Engine:
-        entry = self.registry.find(Kind.ENGINE, name, f"--config {self.path}: engine")
-        part = Part(name=name, factory=entry.component.factory, config=entry.config())
-        engine = part.build()
-        assert isinstance(engine, Engine)
-        return engine
+            return _for_gpus(self.registry)
+        return _built(self.registry.find(Kind.ENGINE, str(name), f"--config {self.path}: engine"))
 
     def role(self, name: str) -> Fields:
         """The trainer's fields of a role; empty: of the policy."""
         table = self.trainer.table
         policy = self.fields(table)
         return policy.with_own(self.fields(f"{name}.{table}")) if name else policy
+
+    def check_trainer(self) -> None:
+        """ConfigError for a field that the trainer's library does not have, where that is known."""
+        trainer = self.trainer
+        tables = (trainer.table, *(f"{role}.{trainer.table}" for role in (CRITIC, REFERENCE, TEACHER)))
+        known = trainer.field_names()
+        for table in tables if known else ():
+            for name in self.fields(table).values:
+                if name not in known:
+                    raise ConfigError(
+                        f"--config {self.path}: {table}.{name} is no field of {trainer.fields_of}."
+                        f"{did_you_mean(name, known)}"
+                    )
 
     @property
     def longest(self) -> int:
@@ -154,20 +170,14 @@ class File:
         return record
 
     @property
-    def _recipe_settings(self) -> Mapping[str, Any]:
-        return self.recipe.settings if self.recipe else {}
-
-    @property
-    def _preset_settings(self) -> Mapping[str, Any]:
-        """What the model's preset suggests; nothing of a model that is brought."""
-        model = self.settings.get("model")
-        presets = [entry for entry in self.registry.entries(Kind.MODEL) if entry.record.name == model]
-        return presets[0].component.suggests if presets else {}
-
-    @property
     def has_critic(self) -> bool:
-        chosen = self.settings.get("value_loss", self.recipe.parts.get("value_loss") if self.recipe else None)
-        return chosen not in (None, "none")
+        return any(issubclass(config, ValueLossConfig) for config in self.configs)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the KL term or a part reads its log-probs."""
+        needs = [config.needs for config in self.configs if issubclass(config, BatchConfig)]
+        return self.value("kl_coef") > 0 or any(Input.REFERENCE_LOG_PROBS in inputs for inputs in needs)
 
     @property
     def generates(self) -> bool:
@@ -176,8 +186,23 @@ class File:
         return not (is_given or self.value("engine_url"))
 
 
+def _for_gpus(registry: Registry) -> Engine | None:
+    """The engine that GPUs have by default."""
+    every = [_built(entry) for entry in registry.entries(Kind.ENGINE)]
+    return next((one for one in every if one.gpu_share is not None), None)
+
+
+def _built(entry: Any) -> Engine:
+    """The engine of a registry's entry, with its own defaults."""
+    part = Part(name=entry.component.name, factory=entry.component.factory, config=entry.config())
+    engine = part.build()
+    assert isinstance(engine, Engine)
+    return engine
+
+
 def layout_of(file: File, facts: ModelFacts) -> Layout:
     """The policy's own, as its trainer reads it. ConfigError."""
+    file.check_trainer()
     fields = file.role("")
     ranks = file.settings.get("ranks", file.trainer.model_ranks(fields.values))
     return _layout(file, fields, facts, int(_number(file.path, "ranks", ranks)))
@@ -217,7 +242,7 @@ def apart_of(file: File, facts: ModelFacts) -> Iterator[Apart]:
 def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
     """What the run's trainer does, without engines. ConfigError."""
     beside = file.has_critic and not file.value("critic_ranks")
-    has_reference = file.value("kl_coef") and not file.value("reference_ranks")
+    has_reference = file.has_reference and not file.value("reference_ranks")
     return Run(
         work=workload(file, layout),
         optimizer=optimizer_of(file.role("")),
@@ -230,7 +255,7 @@ def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
         ),
         apart=tuple(apart_of(file, facts)),
         is_colocated=file.value("placement") == "colocate",
-        sleep=str(file.settings.get("sleep", "none")),
+        sleep=file.value("sleep"),
         bucket=int(file.fields("engine").number("bucket_mb", BUCKET_MB) * MEGABYTE),
     )
 

@@ -23,6 +23,7 @@ FOUR, EIGHT = ("fp4", "int4", "awq", "gptq"), ("fp8", "int8")
 
 def run_of(file: File, config: Mapping[str, Any], facts: ModelFacts, layout: Layout) -> Run:
     """What the run does beside training. `config`: the model's config.json, `facts`: of it. ConfigError."""
+    _check_fields(file)
     run = trained_by(file, facts, layout)
     own = tuple(_engines(file)) if file.generates and computes_on_gpus(file) else ()
     engines = tuple(_quantized(one, config) for one in own)
@@ -34,6 +35,16 @@ def run_of(file: File, config: Mapping[str, Any], facts: ModelFacts, layout: Lay
         )
     sends_fp8 = fp8_block(config.get("quantization_config")) is not None
     return replace(run, engines=engines, frozen=tuple(_frozen(file)), sends_fp8=sends_fp8)
+
+
+def _check_fields(file: File) -> None:
+    """ConfigError for a field of a server that its engine does not take."""
+    if (engine := file.engine) is None:
+        return
+    engine.check_fields(file.fields(ENGINE).values)
+    for kind in (GROUP, FROZEN):
+        for name in _named(file, kind):
+            engine.check_fields(file.fields(f"{kind}.{name}").values, table=f"{kind}.{name}")
 
 
 def computes_on_gpus(file: File) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore import ConfigError, TrainerConfig, expert_count, flag_name
+from rlcore_megatron import field_table
 from rlcore_megatron.pipeline import PIPELINE, TABLE, UNEVEN, VIRTUAL, chunk_layers, flag, is_on, size
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class MegatronConfig(TrainerConfig):
             *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
         )
     )
+
+    def field_names(self) -> Collection[str]:
+        """Those of the table of verdicts."""
+        return field_table.table()
 
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one replica of the model, its experts included."""
