@@ -82,6 +82,7 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("mtp-standalone", "true", "on the last stage of the pipeline"),
         ("moe-token-dispatcher-type", "flex", "flex needs DeepEP, which is not here."),
         ("optimizer", "lion", "'adam', 'sgd' or 'muon'"),
+        ("optimizer", "dist_muon", "saves them for one number of data-parallel ranks)."),
         ("muon-momentum", "0.5", "would have no effect without --megatron.optimizer muon."),
         ("muon-tp-mode", "blockwise", "which would else depend on how ranks share the model"),
         ("sgd-momentum", "0.5", "would have no effect without --megatron.optimizer sgd."),

@@ -53,6 +53,8 @@ REASONS = {
     BALANCE: "the others depend on which samples share a micro-batch",
     MTP: "checkpoints have one such layer",
     EXPERT_TENSOR: "where it is not given, 1",
+    OPTIMIZER: "megatron-core's dist_muon, which shares states layer by layer, saves them for one number of "
+    "data-parallel ranks",
 }
 """Why other values of them are not taken."""
 
