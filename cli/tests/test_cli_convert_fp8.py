@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig
 
+from rlcore import Fp8Weights
 from rlcore_cli.main import run
 from rlcore_testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
 
@@ -56,6 +57,30 @@ def test_the_weights_are_full_in_the_checkpoint_and_behind_it(
     assert written.keys() == expected.keys()
     assert all(torch.equal(written[name], expected[name]) for name in expected)
     assert "quantization_config" not in json.loads((out / "config.json").read_text())
+
+
+def test_a_full_directory_is_written_as_one_in_fp8_is_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full, small, twin = tmp_path / "full", tmp_path / "small", tmp_path / "twin"
+    make_checkpoint(full, AutoConfig.for_model("deepseek_v3", **LATENT))
+    shutil.copytree(full, twin)
+    publish_fp8(twin, (8, 8))
+    assert len(list(full.glob("*.safetensors"))) > 1
+    assert run(["convert", str(full), str(small), "--fp8", "8"]) == 0
+    written, wanted = tensors_of(small), tensors_of(twin)
+    assert written.keys() == wanted.keys()
+    assert all(torch.equal(written[name], wanted[name]) for name in wanted)
+    assert Fp8Weights.of(small) == Fp8Weights.of(twin)
+    index = json.loads((small / "model.safetensors.index.json").read_text())["weight_map"]
+    assert index.keys() == written.keys()
+    checkpoint = tmp_path / "run" / "checkpoints" / "1"
+    checkpoint.mkdir(parents=True)
+    (tmp_path / "run" / "run.toml").touch()
+    for source, reason in ((small, "are quantized already"), (checkpoint, "make one of a checkpoint first")):
+        capsys.readouterr()
+        assert run(["convert", str(source), str(tmp_path / "out"), "--fp8", "8"]) == 2
+        assert reason in capsys.readouterr().err
 
 
 def _quantized_by(model: Path, **how: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlcore.api.errors import CheckpointError
+from rlcore.api.errors import CheckpointError, ConfigError
 from rlcore.compose.resolve import resolve_model
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
@@ -31,19 +31,33 @@ _ranks = click.option(
 @click.argument("source", metavar="IN", type=_PATH)
 @click.argument("out", type=_PATH)
 @_ranks
+@click.option(
+    "--fp8",
+    type=click.IntRange(min=1),
+    metavar="SIZE",
+    help="Write the directory IN in FP8, with a scale for each block of SIZE x SIZE (published ones: 128).",
+)
 @click.pass_obj
-def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
+def convert(program: Program, source: Path, out: Path, ranks: int, fp8: int | None) -> None:
     """Convert weights between checkpoints and Hugging Face directories, one tensor at a time.
 
     If IN is RUN/checkpoints/N of a run, OUT becomes a directory that transformers and SGLang load. If IN
     is such a directory, OUT becomes a checkpoint of it. `rlcore train … --weights OUT` reads that under
-    any layout, and it converts back. OUT/checksums.json says what was written.
+    any layout, and it converts back. With --fp8, OUT becomes the same directory in FP8. OUT/checksums.json
+    says what was written.
     """
     is_checkpoint = (source.resolve().parent.parent / RUN_TOML).is_file()
     if not (source.is_dir() and (is_checkpoint or (source / "config.json").is_file())):
         raise CheckpointError(
             f"{source}: expected RUN/checkpoints/N of a run, or a Hugging Face directory with a config.json."
         )
+    if fp8 is not None:
+        if ranks > 1:
+            raise ConfigError(
+                f"--ranks: found {ranks} with --fp8, which is the work of one process; leave it out."
+            )
+        _to_fp8(source, out, fp8)
+        return
     from rlcore.api.trainer import SavedWeights
     from rlcore_cli.weights_source import of_checkpoint, of_model
 
@@ -61,6 +75,18 @@ def convert(program: Program, source: Path, out: Path, ranks: int) -> None:
         return
     _print(_shown("Writing", lambda advance: trainer.from_hf(spec, out, advance, ranks, files)))
     click.echo(f"{out}: the weights of {source}, for rlcore train --weights {out}.")
+
+
+def _to_fp8(source: Path, out: Path, size: int) -> None:
+    if not any(source.glob("*.safetensors")):
+        raise CheckpointError(
+            f"--fp8: {source} is no Hugging Face directory with weights; make one of a checkpoint first: "
+            f"rlcore convert {source} FULL."
+        )
+    from rlcore_cli.fp8_directory import to_fp8
+
+    _print(_shown("Writing", lambda advance: to_fp8(source, out, (size, size), advance)))
+    click.echo(f"{out}: the model of {source} in FP8, for rlcore train --model {out}.")
 
 
 @click.command()

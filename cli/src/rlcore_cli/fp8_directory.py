@@ -1,0 +1,86 @@
+"""A Hugging Face directory with full weights → the same model in FP8 blocks, as DeepSeek-V3 is published."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from rlcore.api.errors import CheckpointError
+from rlcore.api.trainer import ConversionReport, ProgressCallback
+from rlcore.checkpoint.folder import write_atomically
+from rlcore.checkpoint.weights_check import INDEX, check_weights
+from rlcore.checksums import checksum
+from rlcore.compose.models import read_config
+from rlcore.config_fp8 import Fp8Block
+from rlcore.engines.publish_file import copy_side_files
+from rlcore.fp8 import FP8_SCALE_SUFFIX, quantize_fp8
+
+_SMALL = re.compile(r"(?<!\.eh)_proj(_with_mqa)?\.weight$")
+"""The linear layers of attention, of MLPs and of experts. Embeddings, norms, routers, the output head, and
+what joins the inputs of multi-token prediction, stay full."""
+
+
+def to_fp8(source: Path, out: Path, block: Fp8Block, advance: ProgressCallback) -> ConversionReport:
+    """Write the new directory `out`, which appears whole or not at all. One file at a time is in memory.
+
+    `CheckpointError` where `out` exists or `source` is quantized; `ModelError` where `source` is damaged.
+    """
+    if out.exists():
+        raise CheckpointError(f"{out}: exists already; name a directory that does not.")
+    config = read_config(source, str(source))
+    if "quantization_config" in config:
+        raise CheckpointError(f"{source}: its weights are quantized already; expected full ones.")
+    check_weights(source, shapes=False)
+    files = sorted(source.glob("*.safetensors"))
+    total = sum(file.stat().st_size for file in files)
+    report = ConversionReport()
+    with write_atomically(out, marked=False) as folder:
+        where: dict[str, str] = {}
+        for file in files:
+            tensors = _small(file, block)
+            save_file(tensors, folder / file.name, metadata={"format": "pt"})
+            where |= dict.fromkeys(tensors, file.name)
+            report.tensors |= {name: checksum(tensor) for name, tensor in tensors.items()}
+            report.files[file.name] = _described(folder / file.name)
+            advance(file.stat().st_size, total)
+        copy_side_files(source, folder)
+        if len(files) > 1:
+            _write(folder / INDEX, {"metadata": {"total_size": report.nbytes}, "weight_map": where})
+        how = {
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": block,
+        }
+        _write(folder / "config.json", {**config, "quantization_config": how})
+        report.write(folder)
+    return report
+
+
+def _small(file: Path, block: Fp8Block) -> dict[str, Any]:
+    """The tensors of a file, its projections quantized, each beside its scales."""
+    found: dict[str, Any] = {}
+    with safe_open(file, framework="pt") as handle:
+        for name in handle.keys():  # noqa: SIM118 - it is no mapping
+            tensor = handle.get_tensor(name)
+            if _SMALL.search(name) and tensor.ndim == 2:
+                found[name], found[name + FP8_SCALE_SUFFIX] = quantize_fp8(tensor, block)
+            else:
+                found[name] = tensor
+    return found
+
+
+def _described(file: Path) -> dict[str, Any]:
+    with file.open("rb") as opened:
+        return {"bytes": file.stat().st_size, "sha256": hashlib.file_digest(opened, "sha256").hexdigest()}
+
+
+def _write(file: Path, value: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(value, indent=2) + "\n")
