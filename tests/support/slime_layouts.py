@@ -8,6 +8,8 @@ from typing import Any
 from families import FAMILIES
 from inputs import chats, make_model, write_jsonl
 
+from rlcore_testing.mtp import publish_mtp
+
 PARALLEL = {
     "tensor": "megatron.tensor_model_parallel_size",
     "pipeline": "megatron.pipeline_model_parallel_size",
@@ -39,13 +41,17 @@ FOREIGN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
-    """`sizes`: of a rank's parallel groups. `covers`: scripts with the same kinds of parallelism."""
+    """`sizes`: of a rank's parallel groups. `covers`: scripts with the same kinds of parallelism.
+
+    `mtp`: the model has a layer for multi-token prediction, which is trained.
+    """
 
     model_type: str
     ranks: int
     sizes: Mapping[str, int]
     covers: tuple[str, ...] = field(default=())
     last: int | None = None
+    mtp: bool = False
 
     @property
     def name(self) -> str:
@@ -53,7 +59,8 @@ class Scaled:
         short = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}
         found = [f"{short[key]} {size}" for key, size in self.sizes.items()]
         uneven = [f"last stage {self.last} of 4 layers"] if self.last else []
-        return ", ".join([*found, *uneven, f"{self.ranks} ranks"])
+        draft = ["multi-token prediction"] if self.mtp else []
+        return ", ".join([*found, *uneven, *draft, f"{self.ranks} ranks"])
 
 
 SCALED: Mapping[str, Scaled] = {
@@ -76,16 +83,17 @@ SCALED: Mapping[str, Scaled] = {
     "glm4.7-355B-A32B": Scaled(
         model_type="glm4_moe", ranks=4, sizes={"tensor": 2, "pipeline": 2, "expert": 2}
     ),
-    "kimi-k2-Thinking": Scaled(
-        model_type="deepseek_v3",
-        ranks=4,
-        sizes={"tensor": 2, "pipeline": 2, "expert": 2},
-        last=1,
-        covers=("kimi-k2-Instruct",),
-    ),
     "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=4, sizes={"tensor": 2, "context": 2, "expert": 4}),
+    "glm4.7-30B-A3B": Scaled(
+        model_type="glm4_moe_lite",
+        ranks=8,
+        sizes={"tensor": 2, "pipeline": 2, "context": 2, "expert": 4},
+        last=1,
+        mtp=True,
+        covers=("kimi-k2-Instruct", "kimi-k2-Thinking"),
+    ),
 }
-"""Script → how it is trained here. The pipeline of deepseek-r1 is that of kimi-k2-Thinking."""
+"""Script → how it is trained here. The pipeline of deepseek-r1 is that of glm4.7-30B-A3B."""
 
 
 def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, model: Path) -> dict[str, Any]:
@@ -102,9 +110,13 @@ def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, mo
     return found | ({SEQUENCE: True} if "tensor" in scaled.sizes else {})
 
 
-def write_model(root: Path, model_type: str) -> Path:
+def write_model(root: Path, scaled: Scaled) -> Path:
     """A small model of the family, with 4 layers."""
-    return make_model(root / model_type, model_type, **FAMILIES.get(model_type, {}))
+    kind = scaled.model_type
+    path = make_model(root / kind, kind, **FAMILIES.get(kind, {}), num_hidden_layers=4 + scaled.mtp)
+    if scaled.mtp:
+        publish_mtp(path)
+    return path
 
 
 def write_data(root: Path, settings: Mapping[str, Any]) -> Path:
