@@ -38,6 +38,7 @@ MEASURED = {
     "memory": (f"{CORE}/api", MEGATRON),
     "head_memory": (MEGATRON,),
     "sleep": (MEGATRON, "plugins/commands/plan/src"),
+    "layout_bytes": (MEGATRON, "plugins/commands/plan/src"),
     "convert_memory": (MEGATRON,),
     "asynchrony": (SAMPLING, f"{CORE}/rollout", f"{CORE}/runtime", LOCAL),
     "chaos": (SAMPLING, f"{CORE}/rollout", TOOLS),

@@ -32,6 +32,24 @@ def saved_bytes(models: Iterable[nn.Module], step: Callable[[], object]) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
+def state_bytes(role: Any) -> tuple[int, int, int]:
+    """Of a role of the megatron trainer with the distributed optimizer: weights, gradients, its states."""
+    buffers = [buffer for model in role.models for buffer in (*model.buffers, *model.expert_parallel_buffers)]
+    weights = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
+    held = [
+        tensor
+        for part in role.optimizer.chained_optimizers
+        for param, state in part.optimizer.state.items()
+        for tensor in (param, *state.values())  # the parameter is an fp32 copy, or a part of the weights
+    ]
+    optimizer = sum(one.nbytes for one in held if one.untyped_storage().data_ptr() not in weights)
+    return (
+        sum(one.param_data.nbytes for one in buffers),
+        sum(one.grad_data.nbytes for one in buffers),
+        optimizer,
+    )
+
+
 def equal_samples(count: int, prompt: int, response: int, vocabulary: int = VOCAB_SIZE) -> TrainBatch:
     """`count` samples of `prompt` and `response` random tokens."""
     rows = count * response

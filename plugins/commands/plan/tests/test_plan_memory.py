@@ -28,7 +28,7 @@ from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, stat
 from rlcore_plan.publication import publication
 from rlcore_plan.published import read_facts
 from rlcore_plan.run_file import Fields, optimizer_of
-from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes
+from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes, state_bytes
 from rlcore_testing.mtp import publish_mtp
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
@@ -113,24 +113,7 @@ def _measure(
     )
     stage = parallel.pipeline_rank()
     parallel.stop()
-    return stage, _states(role), kept
-
-
-def _states(role: Role) -> tuple[int, int, int]:
-    buffers = [buffer for model in role.models for buffer in (*model.buffers, *model.expert_parallel_buffers)]
-    weights = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
-    held = [
-        tensor
-        for part in role.optimizer.chained_optimizers
-        for param, state in part.optimizer.state.items()
-        for tensor in (param, *state.values())  # the parameter is an fp32 copy, or a part of the weights
-    ]
-    optimizer = sum(one.nbytes for one in held if one.untyped_storage().data_ptr() not in weights)
-    return (
-        sum(one.param_data.nbytes for one in buffers),
-        sum(one.grad_data.nbytes for one in buffers),
-        optimizer,
-    )
+    return stage, state_bytes(role), kept
 
 
 def _saved_in_all(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
@@ -171,6 +154,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         (*EXPERT, "bf16", "glm4_moe"),
         (*CUT, "bf16", "glm4_moe"),
         (*LAYOUTS[4], "bf16", "glm4_moe"),
+        (*LAYOUTS[4], "bf16", "deepseek_v3"),
         (*LAYOUTS[5], "bf16", "deepseek_v3"),
         (*LAYOUTS[6], "bf16", "deepseek_v3"),
         (Layout(world=1, mtp=True), MTP, "bf16", "deepseek_v3 mtp"),
@@ -367,7 +351,7 @@ def _others(
     kept = saved_bytes(critic.models, lambda: critic.fit(batch, _square, tokens_per_rank=TOKENS + SAMPLES))
     stage = parallel.pipeline_rank()
     parallel.stop()
-    return stage, _states(critic), kept, resident
+    return stage, state_bytes(critic), kept, resident
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3 tied", "deepseek_v3"])
