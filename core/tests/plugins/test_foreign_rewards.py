@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from rlcore.api.part import RewardPart
+from rlcore.api.part_config import RewardConfig
 from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Sample, Score
-from rlcore.plugins.function_reward import build_reward
+from rlcore.plugins.function_reward import MODEL, build_reward
 from rlcore.plugins.loader import Switches, load
 from rlcore_testing.rewards import sample
 
@@ -23,11 +25,17 @@ VERL = find_spec("verl")
 needs_verl = pytest.mark.skipif(VERL is None, reason="needs verl")
 
 
-def scores(file: Path, name: str, samples: Sequence[Sample]) -> list[Score]:
-    """As `--reward FILE:NAME` gives them."""
+def part_of(file: Path, name: str, **settings: Json) -> RewardPart:
+    """As `--reward FILE:NAME` makes it."""
     plugins = load(Switches(only=(), files=(file,)))
-    factory = plugins.registry.find(Kind.REWARD, name, "--reward").component.factory
-    return [*build_reward(RewardPart(name=name, factory=factory)).score(samples)]
+    made = plugins.registry.find(Kind.REWARD, name, "--reward").component
+    config = made.config(**settings)
+    assert isinstance(config, RewardConfig)
+    return RewardPart(name=name, factory=made.factory, config=config)
+
+
+def scores(file: Path, name: str, samples: Sequence[Sample]) -> list[Score]:
+    return [*build_reward(part_of(file, name)).score(samples)]
 
 
 def reward_score() -> Path:
@@ -144,10 +152,36 @@ def test_a_chat_is_text_to_slime(tmp_path: Path) -> None:
 
     file = tmp_path / "of_slime.py"
     file.write_text("async def both(args, sample): return len(sample.prompt + sample.response)\n")
-    plugins = load(Switches(only=(), files=(file,)))
-    part = RewardPart(
-        name="both", factory=plugins.registry.find(Kind.REWARD, "both", "--reward").component.factory
-    )
     tokenizer: Any = Letters()
-    [score] = build_reward(part, tokenizer).score([sample("4", prompt=CHAT)])
+    [score] = build_reward(part_of(file, "both"), tokenizer).score([sample("4", prompt=CHAT)])
     assert score.value == len("<user>4")
+
+
+ARGS = """
+import asyncio
+
+loops = []
+
+async def of_args(args, sample, **kwargs):
+    loops.append(asyncio.get_running_loop())
+    assert loops[0] is loops[-1], "a connection that the function keeps belongs to the first one"
+    assert (args.rm_type, args.group_rm, args.rollout_top_k) == (None, False, -1)
+    return args.rollout_max_response_len + args.n_samples_per_prompt * (args.rm_url == "http://here")
+
+async def of_group(args, samples):
+    return [len(args.hf_checkpoint)] * len(samples)
+
+async def of_more(args, sample):
+    return args.eps_clip
+"""
+
+
+def test_args_are_the_settings_of_the_run_by_slimes_names(tmp_path: Path) -> None:
+    file = tmp_path / "of_slime.py"
+    file.write_text(ARGS)
+    settings = {**RunConfig.of(max_response_tokens=40, group_size=2).values(), MODEL: "dir"}
+    reward = build_reward(part_of(file, "of_args", args={"rm_url": "http://here"}), settings=settings)
+    assert [reward.score([sample("4")])[0].value for _ in range(2)] == [42, 42]
+    assert build_reward(part_of(file, "of_group"), settings=settings).score([sample("4")])[0].value == 3
+    with pytest.raises(AttributeError, match=r"--reward\.NAME\.args\.eps_clip=VALUE"):
+        scores(file, "of_more", [sample("4")])

@@ -11,15 +11,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
+from pydantic import Field
+
 from rlcore.api.part import RewardPart
+from rlcore.api.part_config import RewardConfig
+from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Reward
 from rlcore.api.tokens import Tokenizer, token_spans
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore.api.types import Json, Prompt, Sample, Score
 
 Getter = Callable[[Sample], Any]
 
@@ -53,6 +59,29 @@ GROUP_PARAMETERS: Mapping[str, Getter] = {
 SLIME = (frozenset({"args", "sample"}), frozenset({"args", "samples"}))
 """The parameters of slime's functions for a sample, and for a group."""
 
+MODEL = "model"
+"""Among the settings that a function of slime sees: the directory of the model, which is no `RunConfig`'s."""
+
+SLIME_ARGUMENTS: Mapping[str, str] = {
+    "hf_checkpoint": MODEL,
+    "n_samples_per_prompt": "group_size",
+    "num_rollout": "steps",
+    "rollout_batch_size": "prompts_per_step",
+    "rollout_max_prompt_len": "max_prompt_tokens",
+    "rollout_max_response_len": "max_response_tokens",
+    "rollout_seed": "seed",
+    "rollout_stop": "stop",
+    "rollout_stop_token_ids": "stop_token_ids",
+    "rollout_temperature": "temperature",
+    "rollout_top_k": "top_k",
+    "rollout_top_p": "top_p",
+    "seed": "seed",
+}
+"""Attribute of slime's `args` → the setting of the run that it has the value of."""
+
+SLIME_UNSET = ("custom_rm_path", "eval_reward_key", "reward_key", "rm_type", "rm_url")
+"""Attributes that are None unless `SlimeConfig.args` has them, as a flag of slime that nobody gave is."""
+
 SLIME_TYPES = "slime.utils.types"
 """The module of slime's own samples, for functions that ask for nothing else."""
 
@@ -62,21 +91,57 @@ TRL_LOGS = frozenset({"log_metric", "log_extra"})
 TOKENIZER, SPANS = "tokenizer", "token_spans"
 
 
+class SlimeConfig(RewardConfig):
+    """Settings of a function with the parameters of slime's."""
+
+    args: dict[str, Json] = Field(
+        default_factory=dict,
+        description="further attributes of its `args`, by slime's names: --reward.NAME.args.rm_url VALUE",
+    )
+
+
+def config_of(function: Callable[..., Any]) -> type[RewardConfig]:
+    """The class of the settings of a function that scores."""
+    named = set(inspect.signature(function).parameters)
+    return SlimeConfig if any(named >= names for names in SLIME) else RewardConfig
+
+
+class SlimeArguments(SimpleNamespace):
+    """slime's `args`: the settings of the run by slime's names, and those of `SlimeConfig`."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"args.{name} is no setting of the run that rlcore knows by slime's name; give the value by "
+            f"--reward.NAME.args.{name}=VALUE."
+        )
+
+
+def slime_arguments(settings: Mapping[str, Any], own: Mapping[str, Json]) -> SlimeArguments:
+    """`settings`: of the run, by rlcore's names. `own`: of the function, which win."""
+    known = {name: settings.get(key) for name, key in SLIME_ARGUMENTS.items()}
+    known["rollout_top_k"] = known["rollout_top_k"] or -1  # all tokens: 0 here, -1 there
+    return SlimeArguments(**{**dict.fromkeys(SLIME_UNSET), "group_rm": False, **known, **own})
+
+
 def asks_for_tokenizer(part: RewardPart) -> bool:
     """Whether the reward's factory has a parameter `tokenizer`, or the function itself needs one."""
     named = set(inspect.signature(part.load()).parameters)
     return bool({TOKENIZER, SPANS} & named) or any(named >= names for names in SLIME)
 
 
-def build_reward(part: RewardPart, tokenizer: Tokenizer | None = None) -> Reward:
+def build_reward(
+    part: RewardPart, tokenizer: Tokenizer | None = None, settings: Mapping[str, Any] | None = None
+) -> Reward:
     """The reward of `part`. Its factory makes the reward, or is itself a function that scores.
 
     A function with a parameter `config` is a factory; any other function scores, and so does an object that
-    is called with what rewards are given. `tokenizer`: given where `asks_for_tokenizer`.
+    is called with what rewards are given. `tokenizer`: given where `asks_for_tokenizer`. `settings`: of the
+    run, by name, and the model's directory, for functions of slime; else their defaults.
     """
     factory: Any = part.load()
     if _is_function(factory):
-        return FunctionReward(factory, tokenizer)
+        own = part.config.args if isinstance(part.config, SlimeConfig) else {}
+        return FunctionReward(factory, tokenizer, slime_arguments(settings or RunConfig().values(), own))
     reward: Reward = part.build(**({TOKENIZER: tokenizer} if asks_for_tokenizer(part) else {}))
     return reward
 
@@ -103,12 +168,19 @@ class FunctionReward:
 
     `tokenizer` is the run's, `token_spans` the places of the response's tokens in its text. Any other
     parameter is a key of the prompt's metadata; where the key is missing, the parameter's default counts.
-    `**rest` gets the metadata that no parameter takes. The function may be a coroutine.
+    `**rest` gets the metadata that no parameter takes. The function may be a coroutine; all of its calls are
+    in one event loop, to which connections that it keeps belong. `arguments`: slime's `args`.
     """
 
-    def __init__(self, function: Callable[..., Any], tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        tokenizer: Tokenizer | None = None,
+        arguments: SimpleNamespace | None = None,
+    ) -> None:
         self._function = function
         self._tokenizer = tokenizer
+        self._arguments_of_slime = arguments
         parameters = inspect.signature(function).parameters.values()
         rest = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         self._names = [parameter.name for parameter in parameters if parameter.kind not in rest]
@@ -148,7 +220,7 @@ class FunctionReward:
         logged: dict[str, float] = {}
         whole = {
             TOKENIZER: self._tokenizer,
-            "args": SimpleNamespace(),
+            "args": self._arguments_of_slime,
             "log_metric": logged.__setitem__,
             "log_extra": lambda *_: None,
         }
@@ -165,7 +237,13 @@ class FunctionReward:
         async def together() -> list[Any]:
             return await asyncio.gather(*(self._function(**arguments) for arguments in calls))
 
-        return asyncio.run(together())
+        return self._runner.run(together())
+
+    @cached_property
+    def _runner(self) -> asyncio.Runner:
+        runner = asyncio.Runner()
+        weakref.finalize(self, runner.close)
+        return runner
 
     def _arguments(self, sample: Sample) -> dict[str, Any]:
         """The function's arguments for one sample."""
@@ -177,7 +255,7 @@ class FunctionReward:
             if self._takes_group and name in TRL_LOGS:
                 continue
             if name in self._slime:
-                given[name] = SimpleNamespace() if name == "args" else self._slime_sample(sample)
+                given[name] = self._arguments_of_slime if name == "args" else self._slime_sample(sample)
             elif name in self._known:
                 given[name] = self._known[name](sample)
             elif name == TOKENIZER:

@@ -320,7 +320,14 @@ def _components(module: ModuleType) -> Iterator[tuple[Kind, Component]]:
         kind = kind_of(function) if NAME.fullmatch(name) else None
         if kind is not None:
             summary = (inspect.getdoc(function) or "a function").splitlines()[0]
-            yield kind, Component(name=name, factory=f"{module.__name__}:{name}", summary=summary)
+            factory = f"{module.__name__}:{name}"
+            yield kind, Component(name=name, factory=factory, summary=summary, **_settings(kind, function))
+
+
+def _settings(kind: Kind, function: Any) -> dict[str, Any]:
+    from rlcore.plugins.function_reward import config_of  # spares other commands the import
+
+    return {"config": config_of(function)} if kind is Kind.REWARD else {}
 
 
 def kind_of(function: Any) -> Kind | None:

@@ -23,10 +23,15 @@ class RewardMix:
     Raises `PluginError` where one cannot be built.
     """
 
-    def __init__(self, parts: Sequence[RewardPart], tokenizer: Tokenizer | None = None) -> None:
-        """`tokenizer`: of the run, where one of the rewards asks for it."""
+    def __init__(
+        self,
+        parts: Sequence[RewardPart],
+        tokenizer: Tokenizer | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`tokenizer`: of the run, where one of the rewards asks for it. `settings`: see `build_reward`."""
         self._parts = {part.name: part for part in parts}
-        self._rewards: Mapping[str, Any] = {part.name: _built(part, tokenizer) for part in parts}
+        self._rewards: Mapping[str, Any] = {part.name: _built(part, tokenizer, settings) for part in parts}
 
     def score(self, samples: Sequence[Sample]) -> list[ScoreOrFailure]:
         """Of the siblings of one group: the sum of what the rewards that apply say, or the first Failure.
@@ -77,9 +82,9 @@ class RewardMix:
         return Score(value=value, per_token=_per_token(sample, list(scores.values())), parts=parts)
 
 
-def _built(part: RewardPart, tokenizer: Tokenizer | None) -> Any:
+def _built(part: RewardPart, tokenizer: Tokenizer | None, settings: Mapping[str, Any] | None) -> Any:
     try:
-        return build_reward(part, tokenizer)
+        return build_reward(part, tokenizer, settings)
     except Exception as error:
         sentence = ended(f"Reward {part.name!r} cannot be built: {failure_of(error).reason}")
         raise PluginError(sentence) from error

@@ -11,9 +11,9 @@ import pickle
 import resource
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlcore.api.errors import PluginError, UserError
 from rlcore.api.part import RewardPart
@@ -36,19 +36,21 @@ def message(content: object) -> bytes:
 class Imported(NamedTuple):
     """The rewards, imported but not built; `failure`: what every process says instead.
 
-    `tokenizer`: where one of them asks for it.
+    `tokenizer`: where one of them asks for it. `settings`: of the run.
     """
 
     parts: Sequence[RewardPart] = ()
     tokenizer: Tokenizer | None = None
     failure: Failure | None = None
+    settings: Mapping[str, Any] | None = None
 
 
 def imported(content: bytes) -> Imported:
-    """`content`: three pickles, of the directory of the tokenizer, the plugin files and the parts."""
+    """`content`: four pickles, of the tokenizer's directory, the settings, the plugin files and the parts."""
     file = io.BytesIO(content)
     try:
         tokenizer_path: str | None = pickle.load(file)
+        settings: Mapping[str, Any] | None = pickle.load(file)
         # Before the parts are read, whose classes these files may define.
         install_plugin_files(pickle.load(file))
         parts: Sequence[RewardPart] = pickle.load(file)
@@ -56,14 +58,14 @@ def imported(content: bytes) -> Imported:
         if asking and tokenizer_path is None:
             raise PluginError(f"Reward {asking[0]!r} asks for a tokenizer, and there is none here.")
         if asking and tokenizer_path is not None:
-            return Imported(parts, load_tokenizer(tokenizer_path))
+            return Imported(parts, load_tokenizer(tokenizer_path), settings=settings)
     except UserError as error:
         return Imported(failure=Failure(kind="build", reason=str(error)))
     except Exception as error:
         failure = failure_of(error)
         reason = f"The rewards cannot be built: {failure.reason}."
         return Imported(failure=replace(failure, reason=reason))
-    return Imported(parts)
+    return Imported(parts, settings=settings)
 
 
 def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
@@ -73,7 +75,7 @@ def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # what is allocated, not what is mapped
     connection, mix, failure = socket.socket(fileno=descriptor), None, rewards.failure
     try:
-        mix = RewardMix(rewards.parts, rewards.tokenizer) if failure is None else None
+        mix = RewardMix(rewards.parts, rewards.tokenizer, rewards.settings) if failure is None else None
     except PluginError as error:
         failure = Failure(kind="build", reason=str(error))
     connection.sendall(message(failure))

@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -109,6 +109,7 @@ class RewardForkServer:
 
     `plugin_files` are installed before `parts` are unpickled there. A fork server that dies is started anew.
     What a forked process allocates stays below `memory_gib`. `tokenizer`: the directory of the run's.
+    `settings`: see `rlcore.plugins.function_reward.build_reward`.
     """
 
     def __init__(
@@ -117,8 +118,10 @@ class RewardForkServer:
         plugin_files: Sequence[PluginFile],
         memory_gib: float | None = None,
         tokenizer: str | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self._content = b"".join(map(pickle.dumps, (tokenizer, tuple(plugin_files), tuple(parts))))
+        told = (tokenizer, settings, tuple(plugin_files), tuple(parts))
+        self._content = b"".join(map(pickle.dumps, told))
         self._memory_gib = memory_gib
         self._lock = threading.Lock()
         self._server: ForkServer | None = None
@@ -162,7 +165,7 @@ class RewardPool:
     `timeout`: seconds that the rewards may take for one group. `memory_gib`: what a worker may allocate; more
     is a MemoryError. `plugin_files` are installed in each worker before `parts` are unpickled there. Workers
     end with the pool, and with this process however it ends. `tokenizer`: the directory of the run's, for
-    rewards that ask for it.
+    rewards that ask for it. `settings`: of the run, for functions of slime.
     """
 
     def __init__(
@@ -174,9 +177,10 @@ class RewardPool:
         memory_gib: float | None = None,
         plugin_files: Sequence[PluginFile] = (),
         tokenizer: str | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._name = " + ".join(repr(part.name) for part in parts)
-        self._fork_server = RewardForkServer(parts, plugin_files, memory_gib, tokenizer)
+        self._fork_server = RewardForkServer(parts, plugin_files, memory_gib, tokenizer, settings)
         self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._waiting: deque[_Asked] = deque()
