@@ -43,6 +43,8 @@ NOTHING_FITS = 1
 """The exit code of `rlcore plan` where no layout fits."""
 STOP_S = 120.0
 """How long an interrupted run may take to stop what it started."""
+STDERR = 2
+"""The descriptor of a child's errors."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -249,9 +251,12 @@ def _show(line: str) -> None:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """Whether a child process writes where `stream` does, on a terminal: a notebook has no file behind it."""
+    """Whether a child process writes where `stream` does, on a terminal.
+
+    A notebook's has another descriptor, that of the terminal of Jupyter, or none.
+    """
     try:
-        return os.isatty(stream.fileno())
+        return stream.fileno() == STDERR and os.isatty(STDERR)
     except (OSError, ValueError):
         return False
 
