@@ -70,7 +70,9 @@ $(MEMBERS): $(PROJECTS) requirements.txt scripts/setup_venv.py
 	$(PYTHON) scripts/setup_venv.py $(VENV) -r requirements.txt
 	touch $@
 
-$(READY): $(PROJECTS) requirements.txt requirements-dev.txt requirements-foreign.txt scripts/setup_venv.py
+$(READY): $(PROJECTS) requirements.txt requirements-dev.txt requirements-foreign.txt requirements-verifiers.txt scripts/setup_venv.py
 	$(PYTHON) scripts/setup_venv.py $(VENV) -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python -r requirements-foreign.txt
+	rm -rf $(VENV)/verifiers-today
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/verifiers-today -r requirements-verifiers.txt
 	touch $(MEMBERS) $@

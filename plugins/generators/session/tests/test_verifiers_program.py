@@ -1,8 +1,6 @@
-"""The program that plays environments of verifiers: here of 0.1, which the tests have.
+"""The program that plays environments of verifiers: of 0.1, and of today, in a folder of its own."""
 
-`RLCORE_VERIFIERS_PYTHON` names an interpreter with verifiers 0.3 or later; their harness needs `uv`.
-"""
-
+import asyncio
 import importlib.util
 import json
 import os
@@ -20,12 +18,30 @@ from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
-PYTHON = os.environ.get("RLCORE_VERIFIERS_PYTHON", "")
+TODAY = Path(sys.prefix) / "verifiers-today"
+"""Where `make setup` puts the version that requirements-verifiers.txt names."""
 needs_verifiers = pytest.mark.skipif(importlib.util.find_spec("verifiers") is None, reason="needs verifiers")
 SUMS = """
+import sys
+
 import verifiers.v1 as vf
 
-__all__ = ["SumsTaskset"]
+__all__ = ["PlainHarness", "SumsTaskset"]
+
+ASK = '''
+import json, sys, urllib.request
+url, key, model, prompt = sys.argv[1:]
+body = json.dumps({"model": model, "messages": [{"role": "user", "content": prompt}]}).encode()
+headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(url + "/chat/completions", body, headers)).read()
+'''
+
+class PlainHarness(vf.Harness[vf.HarnessConfig]):
+    EXECUTES_CODE = NEEDS_CONTAINER = False
+
+    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data, **known):
+        program = [sys.executable, "-c", ASK, endpoint, secret, ctx.model, data.prompt]
+        return await runtime.run_program(program, {})
 
 class SumsData(vf.TaskData):
     answer: int
@@ -39,6 +55,7 @@ class SumsTaskset(vf.Taskset[SumsTask, vf.TasksetConfig]):
     def load(self):
         return [SumsTask(SumsData(prompt=f"{i} + {i}?", answer=2 * i), self.config.task) for i in range(5)]
 """
+"""A taskset for verifiers 0.3 or later. Its own harnesses fetch packages by `uv`; this one needs none."""
 
 
 TOOLS = '''
@@ -65,7 +82,7 @@ def load_environment(answer="7"):
 '''
 V1 = {
     "taskset": {"id": "sums_of_v1"},
-    "agent": {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}},
+    "agent": {"harness": {"id": "sums_of_v1"}, "runtime": {"type": "subprocess"}},
 }
 
 
@@ -75,13 +92,12 @@ def calls_first(prompt: str, seed: int) -> str:
 
 
 async def played(
-    python: str,
     settings: Mapping[str, Any],
     number: int,
     answer: Callable[[str, int], str] = lambda prompt, seed: "it is 6",
 ) -> Sample:
     engine = TokenEngine(answer)
-    command = (python, str(verifiers_program.__file__), json.dumps(settings))
+    command = (sys.executable, str(verifiers_program.__file__), json.dumps(settings))
     generator = SessionGenerator(SessionConfig(command=command, reward="agent", timeout=300))
     prompt = Prompt(prompt_id="p", text="play", metadata={"seed": number})
     ctx = EngineContext(
@@ -104,7 +120,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_verifiers
 async def test_an_environment_with_tools(tools: None) -> None:
     """verifiers' own loop makes the calls that the endpoint has read in the policy's text."""
-    found = await played(sys.executable, {"environment": "tools-of-verifiers"}, 0, calls_first)
+    found = await played({"environment": "tools-of-verifiers"}, 0, calls_first)
     assert found.status is GenerationStatus.COMPLETED, found.metadata
     assert (found.text, found.metrics["turns"]) == ("It is 7.", 2)
     assert found.score is not None
@@ -124,18 +140,18 @@ async def test_an_environment_with_tools(tools: None) -> None:
 async def test_what_there_is_not_is_told(
     tools: None, settings: dict[str, Any], number: int, said: str
 ) -> None:
-    found = await played(sys.executable, settings, number)
+    found = await played(settings, number)
     assert (found.status, found.failure) == (GenerationStatus.FAILED, "crashed")
     assert said in found.metadata["agent_error"]
 
 
-@pytest.mark.skipif(not PYTHON, reason="RLCORE_VERIFIERS_PYTHON names no interpreter")
+@pytest.mark.skipif(not TODAY.is_dir(), reason="needs today's verifiers")
 async def test_an_episode_is_a_sample_with_the_environments_reward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sums_of_v1.py").write_text(SUMS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    right, wrong, none = [await played(PYTHON, V1, number) for number in (3, 2, 9)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TODAY), str(tmp_path)]))
+    right, wrong, none = await asyncio.gather(*(played(V1, number) for number in (3, 2, 9)))
     assert right.status is GenerationStatus.COMPLETED, right.metadata
     assert right.text == "it is 6"
     assert right.score is not None

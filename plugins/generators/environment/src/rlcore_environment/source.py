@@ -14,7 +14,7 @@ from rlcore_environment.harbor_task import CONFIG, INSTRUCTION, read_task
 
 _log = logging.getLogger(__name__)
 
-VERIFIERS = "verifiers>=0.1.14,<0.2"
+VERIFIERS = "verifiers>=0.1.14,<0.4"
 TASK, IMAGE, IGNORE_RUN = "harbor_task", "harbor_image", "harbor_ignore_run"
 """In a prompt's metadata: the task's folder; that of its unpacked image; whether `RUN` is passed over."""
 

@@ -2,7 +2,7 @@
 
     --generator.command PYTHON --generator.command verifiers_program.py --generator.command '{…}'
 
-The environment runs as it is; its model is this session's endpoint. The argument is, for 0.1.8 to 0.2.1,
+The environment runs as it is; its model is this session's endpoint. The argument is, for 0.1.8 to 0.3,
 `{"environment": "my-env", "options": {}}`, as `load_environment` takes them, and for 0.3 and later the table
 `env` of verifiers' own configuration, with a taskset, a harness and a runtime. The number of the row or task
 stands in the prompt's metadata: `task`, else `seed`.
@@ -28,7 +28,7 @@ REPORT_LIMIT_S = 60.0
 
 
 async def play_object(settings: dict[str, Any], number: int) -> dict[str, Any]:
-    """The report of an environment of 0.1 or 0.2, which is an object: its rubric's reward and metrics."""
+    """The report of an environment of 0.1 to 0.3, which is an object: its rubric's reward and metrics."""
     import verifiers as vf
     from openai import AsyncOpenAI
 
@@ -86,7 +86,7 @@ def main(argument: str) -> None:
     with open(os.environ["RLCORE_TASK_FILE"], encoding="utf-8") as file:
         metadata = json.load(file)["metadata"]
     number = int(metadata.get("task", metadata.get("seed", 0)))
-    play, needed = (play_object, "0.1 or 0.2") if "environment" in settings else (play_task, "0.3 or later")
+    play, needed = (play_object, "0.1 to 0.3") if "environment" in settings else (play_task, "0.3 or later")
     try:
         what = asyncio.run(play(settings, number))
     except (ImportError, AttributeError) as error:

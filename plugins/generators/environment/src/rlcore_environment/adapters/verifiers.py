@@ -1,4 +1,4 @@
-"""Environments of `verifiers` 0.1: their own rollout runs, and asks the policy through this adapter."""
+"""Environments of `verifiers` 0.1 to 0.3: their own rollout runs, and asks the policy by this adapter."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def load(name: str, options: Mapping[str, Json]) -> Any:
     except AttributeError as error:
         raise ConfigError(
             f"--generator.kind verifiers: found verifiers {verifiers.__version__}, which loads no "
-            f'environment ({error}); pip install "verifiers>=0.1.14,<0.2".'
+            f'environment ({error}); pip install "verifiers>=0.1.14,<0.4".'
         ) from error
     try:
         with _kept_signals():
