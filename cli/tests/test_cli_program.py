@@ -288,14 +288,11 @@ def test_a_slow_import_is_named(
 ) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text("import time\ntime.sleep(0.3)\n")
-    monkeypatch.setattr("rlcore.plugins.loader.SLOW_S", 0.3)
+    monkeypatch.setattr("rlcore.plugins.loader.SLOW_S", 0.2)
     assert run(["--plugin", str(slow), "--plugin", hello, "hello"]) == 0
     said = capsys.readouterr()
     assert said.out == "hello\n"
-    assert re.search(
-        r"^warning: plugin 'slow\.py' of .* took 0\.[3-9] s to import; .* -p no:slow\.py", said.err
-    )
-    assert "hello.py" not in said.err
+    assert re.search(r"(?m)^warning: plugin 'slow\.py' of .* takes more than 0\.2 s to import\.$", said.err)
 
 
 def test_no_part_is_imported_that_was_not_chosen() -> None:

@@ -173,9 +173,7 @@ class RunFile:
 
 def start(switches: Switches, own: Mapping[str, ModuleType], functions: Sequence[Function] = ()) -> Program:
     """Load the plugins. Those that are slow are named on stderr."""
-    plugins = load(switches, keep=own)
-    for slow in plugins.slow:
-        click.echo(f"warning: {slow}.", err=True)
+    plugins = load(switches, keep=own, warn=lambda said: click.echo(f"warning: {said}", err=True))
     return Program(switches, own, plugins, functions)
 
 

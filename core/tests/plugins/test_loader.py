@@ -191,6 +191,26 @@ def test_a_plugin_for_this_rlcore_is_loaded(install: Install, requires: str) -> 
     assert not loaded("mine").broken
 
 
+def test_a_slow_plugin_is_named_while_it_is_imported(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not afterwards: its import may never end. This one ends once it was named."""
+    monkeypatch.setattr("rlcore.plugins.loader.SLOW_S", 0.05)
+    named = tmp_path / "named"
+    install(
+        "mine",
+        "import time\nfrom pathlib import Path\nfor _ in range(2000):\n"
+        f"    if Path({str(named)!r}).exists():\n        break\n    time.sleep(0.01)\n"
+        "else:\n    raise TimeoutError\n",
+    )
+    plugins = load(Switches(only=("mine",)), warn=named.write_text)
+    assert not plugins.broken
+    assert named.read_text() == (
+        "plugin 'mine' of rlcore-mine 1.2.3 takes more than 0.05 s to import; every command waits for it, "
+        "and -p no:mine leaves it out."
+    )
+
+
 def test_a_hint_that_fails_names_the_plugin(install: Install, caplog: pytest.LogCaptureFixture) -> None:
     install("mine", "@hookimpl\ndef rlcore_foreign_settings():\n    yield 1 / 0", dist="my-plugin")
     assert list(loaded("mine").registry.foreign()) == []

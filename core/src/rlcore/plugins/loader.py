@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import sys
-import time
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -40,8 +40,8 @@ GROUP = "rlcore"
 ONLY = "RLCORE_PLUGINS"
 STRICT = "RLCORE_STRICT_PLUGINS"
 PREFIX = "rlcore_"
-SLOW_S = 5.0
-"""Seconds of an import from which on rlcore names the plugin: enough to notice, even on a busy machine."""
+SLOW_S = 1.5
+"""Seconds of an import after which rlcore names the plugin: torch takes more, all bundled ones a fifth."""
 REQUIREMENT = re.compile(r"rlcore(?![\w.-])\s*\(?([^\[;)]*)\)?\s*")
 """A requirement of rlcore in a plugin's metadata.
 
@@ -78,34 +78,15 @@ class Switches:
         return cls(only=names, strict=environ.get(STRICT, "") not in ("", "0"))
 
 
-@dataclass(frozen=True)
-class SlowPlugin:
-    """A plugin whose import takes so long that every command waits for it."""
-
-    info: PluginInfo
-    seconds: float
-
-    def __str__(self) -> str:
-        name = self.info.name
-        return (
-            f"plugin {name!r} of {self.info} took {self.seconds:.1f} s to import; its plugin module should "
-            f"import little, and -p no:{name} leaves it out"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """The loaded plugins. `broken`: those that failed. `files`: those given as a file.
-
-    `slow`: those whose import took `SLOW_S` seconds or more.
-    """
+    """The loaded plugins. `broken`: those that failed. `files`: those given as a file."""
 
     manager: pluggy.PluginManager
     infos: tuple[PluginInfo, ...]
     broken: tuple[Broken, ...]
     files: tuple[PluginFile, ...]
     entries: tuple[Entry, ...] = field(repr=False)
-    slow: tuple[SlowPlugin, ...] = ()
 
     @cached_property
     def registry(self) -> Registry:
@@ -124,14 +105,21 @@ class Plugins:
                 _log.warning("plugin %r of %s cannot give its foreign settings: %s", whose.name, whose, why)
 
 
-def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | None = None) -> Plugins:
+def load(
+    switches: Switches | None = None,
+    *,
+    keep: Mapping[str, ModuleType] | None = None,
+    warn: Callable[[str], object] = _log.warning,
+) -> Plugins:
     """Load the plugins of this process. `keep`: modules that are loaded whatever the switches say.
+
+    `warn` gets a sentence about each plugin that takes long to import, while it does: from another thread.
 
     Raises `PluginError` for a switch that names no plugin, an unreadable file, or, when strict, the first
     broken plugin or the first name that two plugins offer.
     """
     switches = switches or Switches.from_environment()
-    loader = _Loader()
+    loader = _Loader(warn)
     kept = {CORE: builtin, **(keep or {})}
     for name, module in kept.items():
         dist = "rlcore" if name == CORE else f"rlcore-{name}"
@@ -163,7 +151,6 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
         broken=tuple(loader.broken),
         files=plugin_files,
         entries=tuple(loader.entries),
-        slow=tuple(loader.slow),
     )
     for clash in plugins.registry.clashes if switches.strict else ():
         raise PluginError(clash)
@@ -173,17 +160,20 @@ def load(switches: Switches | None = None, *, keep: Mapping[str, ModuleType] | N
 class _Loader:
     """The manager under construction."""
 
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], object]) -> None:
+        self._warn = warn
         self.manager = pluggy.PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         self.infos: list[PluginInfo] = []
         self.broken: list[Broken] = []
         self.entries: list[Entry] = []
-        self.slow: list[SlowPlugin] = []
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
-        begin = time.monotonic()
+        # Said while it lasts: an import that never ends would leave every command without a word.
+        slow = threading.Timer(SLOW_S, self._warn, [_slow(info)])
+        slow.daemon = True
+        slow.start()
         try:
             module = import_it()
             _check_hooks(self.manager, module)
@@ -201,9 +191,9 @@ class _Loader:
                 self.manager.unregister(name=info.name)
         else:
             self.infos.append(info)
-        seconds = time.monotonic() - begin
-        if seconds >= SLOW_S:
-            self.slow.append(SlowPlugin(info, seconds))
+        finally:
+            slow.cancel()
+            slow.join()  # what runs next may fork
 
     def reject(self, info: PluginInfo, error: str) -> None:
         """Remember a plugin as broken."""
@@ -230,6 +220,13 @@ class _Loader:
         if info in self.infos and not self.manager.get_hookcallers(self.manager.get_plugin(info.name)):
             components = _components(sys.modules[file.module])
             self.entries += [Entry(kind=kind, record=record, provider=info) for kind, record in components]
+
+
+def _slow(info: PluginInfo) -> str:
+    said = f"plugin {info.name!r} of {info} takes more than {SLOW_S:g} s to import"
+    return said + (
+        "." if info.is_file else f"; every command waits for it, and -p no:{info.name} leaves it out."
+    )
 
 
 def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
