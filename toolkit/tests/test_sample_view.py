@@ -1,6 +1,7 @@
 """What trackers show of samples."""
 
 from dataclasses import replace
+from typing import Any
 
 from rlcore.api.types import Prompt, Sample, Score
 from rlcore_toolkit import SampleView
@@ -33,6 +34,14 @@ def test_distributions_are_of_what_there_is() -> None:
     assert SampleView([FIRST, SECOND]).distributions == {"reward": [0.5], "response_tokens": [2.0, 0.0]}
     assert SampleView([SECOND]).distributions == {"response_tokens": [0.0]}
     assert SampleView([]).distributions == {}
+
+
+def test_a_figure_has_a_histogram_of_each_distribution() -> None:
+    axes: list[Any] = SampleView([FIRST, SECOND]).figure().axes  # of a bar, matplotlib types the base alone
+    reward, tokens = axes
+    assert (reward.get_xlabel(), tokens.get_xlabel()) == ("reward", "response_tokens")
+    assert sum(bar.get_height() for bar in tokens.patches) == 2
+    assert not SampleView([]).figure().axes
 
 
 def test_a_saved_rollout_has_advantages() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rlcore import Json, Sample
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAVED = "advantages"
 """An extra of the samples of a rollout that is saved."""
@@ -39,6 +42,21 @@ class SampleView:
             "response_tokens": [float(len(sample.response_ids)) for sample in self.samples],
         }
         return {name: some for name, some in values.items() if some}
+
+    def figure(self) -> Figure:
+        """A histogram of each of `distributions`, side by side. Needs matplotlib; on no screen."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 3), layout="constrained")
+        shown = self.distributions
+        if not shown:
+            return figure
+        every = figure.subplots(1, len(shown), squeeze=False)[0]
+        for axes, (name, values) in zip(every, shown.items(), strict=True):
+            axes.hist(values, bins=32)
+            axes.set(xlabel=name, ylabel="samples")
+            axes.spines[["top", "right"]].set_visible(False)
+        return figure
 
     @property
     def saved(self) -> bool:

@@ -14,7 +14,6 @@ from rlcore_mlflow.config import MlflowConfig
 from rlcore_toolkit import SampleView
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from mlflow import MlflowClient
 
 FOLDER = "mlflow"
@@ -100,7 +99,7 @@ class Mlflow(Tracker):
         self._client.set_terminated(self._id, status)
 
     def _show(self, name: str, view: SampleView) -> None:
-        self._client.log_figure(self._id, _histograms(view), f"distribution/{_key(name)}.png")
+        self._client.log_figure(self._id, view.figure(), f"distribution/{_key(name)}.png")
         if self._config.samples:
             table = {"columns": list(view.COLUMNS), "data": view.rows(self._config.samples)}
             self._client.log_dict(self._id, table, f"samples/{_key(name)}.json")
@@ -109,18 +108,3 @@ class Mlflow(Tracker):
 def _key(name: str) -> str:
     """A name as MLflow takes it: `avg@8` has a character too many."""
     return re.sub(r"[^\w/. :-]", "_", name)
-
-
-def _histograms(view: SampleView) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    shown = view.distributions
-    if not shown:
-        return figure
-    every = figure.subplots(1, len(shown), squeeze=False)[0]
-    for axes, (name, values) in zip(every, shown.items(), strict=True):
-        axes.hist(values, bins=32)
-        axes.set(xlabel=name, ylabel="samples")
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
