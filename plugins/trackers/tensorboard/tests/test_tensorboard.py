@@ -70,6 +70,16 @@ def texts(folder: Path) -> dict[str, str]:
     }
 
 
+def pictures(folder: Path) -> list[tuple[int, str]]:
+    """Step and tag of each image, all of which are pictures."""
+    found = [(event.step, value) for event in events(folder) for value in event.summary.value]
+    images = [(step, value.tag, value.image) for step, value in found if value.HasField("image")]
+    for _, _, image in images:
+        assert image.encoded_image_string.startswith(b"\x89PNG")
+        assert image.width > image.height > 100
+    return [(step, tag) for step, tag, _ in images]
+
+
 def test_numbers_are_scalars_and_settings_and_answers_are_texts(tmp_path: Path) -> None:
     track(
         tmp_path,
@@ -83,9 +93,10 @@ def test_numbers_are_scalars_and_settings_and_answers_are_texts(tmp_path: Path) 
     assert set(found) == {"settings", "samples/easy/0"}
     assert '"lr": 0.5' in found["settings"]
     assert "    response: 2<1>" in found["samples/easy/0"].splitlines()
+    assert pictures(folder) == [(1, "pictures/easy"), (2, "pictures/easy")]
 
 
-def test_rewards_and_lengths_are_histograms_and_saved_rollouts_texts(tmp_path: Path) -> None:
+def test_rewards_and_lengths_are_histograms_and_saved_rollouts_texts_and_pictures(tmp_path: Path) -> None:
     trackers = Trackers({"tensorboard": Tensorboard(TensorboardConfig())}, SilentDisplay())
     trackers.start(RunInfo(folder=tmp_path, settings={}, plugins={}, step=0))
     good = SAMPLE.but(response_ids=(1, 2, 3), score=Score(value=1.0))
@@ -103,6 +114,7 @@ def test_rewards_and_lengths_are_histograms_and_saved_rollouts_texts(tmp_path: P
     assert (reward.num, reward.min, reward.max, reward.sum) == (3, 0.5, 1, 2.5)
     assert found[1, "distribution/response_tokens"].max == 3
     assert [name for name in texts(folder) if name != "settings"] == ["samples/rollout/0"]
+    assert pictures(folder) == [(2, "pictures/rollout")]
 
 
 def test_a_resumed_run_hides_the_steps_that_are_taken_again(tmp_path: Path) -> None:

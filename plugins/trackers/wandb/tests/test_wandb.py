@@ -91,6 +91,9 @@ def test_what_an_offline_run_holds(tmp_path: Path) -> None:
     assert second["samples/easy/nrows"] == 1
     (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/samples/easy*.json")
     assert json.loads(table.read_text())["data"] == [["p", "12", "2<1>", "21", 0.5]]
+    pictures = [*tmp_path.glob("wandb/offline-run-*/files/media/images/pictures/*.png")]
+    assert sorted(path.name.partition("_")[0] for path in pictures) == ["easy", "rollout"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
     (run,) = [record.run for record in found if record.HasField("run")]
     config = {item.key: json.loads(item.value_json) for item in run.config.update}
     assert (config["lr"], config["plugins"]) == (0.5, {"grpo": "0.1.0"})

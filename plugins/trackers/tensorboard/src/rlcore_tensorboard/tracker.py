@@ -22,10 +22,10 @@ class Tensorboard(Tracker):
     """Writes event files."""
 
     def __init__(self, config: TensorboardConfig) -> None:
-        """Raises `MissingPackageError` without tensorboardX."""
-        if importlib.util.find_spec("tensorboardX") is None:
+        """Raises `MissingPackageError` without tensorboardX or matplotlib."""
+        if any(importlib.util.find_spec(name) is None for name in ("tensorboardX", "matplotlib")):
             raise MissingPackageError(
-                "--tracker tensorboard: tensorboardX is not installed; "
+                "--tracker tensorboard: tensorboardX or matplotlib is not installed; "
                 "pip install 'rlcore-tensorboard[writer]'."
             )
         self._config = config
@@ -51,23 +51,24 @@ class Tensorboard(Tracker):
                 self._writer.add_scalar(name, value, step)
 
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """The first answers, as text."""
+        """The first answers of each set as text, and a picture of its rewards and lengths."""
         for name, of_set in samples.items():
-            self._write(name, SampleView(of_set), step)
+            self._show(name, SampleView(of_set), step)
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """Histograms of the rewards and of the lengths; of a saved rollout, the first samples as text."""
+        """Histograms of the rewards and of the lengths; of a saved rollout, what an evaluated set has."""
         view = SampleView(samples)
         for name, values in view.distributions.items():
             self._writer.add_histogram(f"distribution/{name}", values, step)
         if view.saved:
-            self._write("rollout", view, step)
+            self._show("rollout", view, step)
 
     def end(self, reason: str) -> None:
         """Everything is on the disk afterwards."""
         self._writer.close()
 
-    def _write(self, name: str, view: SampleView, step: int) -> None:
+    def _show(self, name: str, view: SampleView, step: int) -> None:
+        self._writer.add_figure(f"pictures/{name}", view.figure(), step)
         for number, row in enumerate(view.rows(self._config.samples)):
             values = zip(view.COLUMNS, row, strict=True)
             text = "\n".join(f"{column}: {_shown(value)}" for column, value in values)

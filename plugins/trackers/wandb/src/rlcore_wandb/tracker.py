@@ -21,10 +21,13 @@ class Wandb(Tracker):
     """Logs to one run of Weights & Biases."""
 
     def __init__(self, config: WandbConfig) -> None:
-        """Raises `MissingPackageError` without wandb, and `ConfigError` where it would ask for an account."""
-        if importlib.util.find_spec("wandb") is None:
+        """Raises `MissingPackageError` without wandb or matplotlib.
+
+        Raises `ConfigError` where wandb would ask for an account.
+        """
+        if any(importlib.util.find_spec(name) is None for name in ("wandb", "matplotlib")):
             raise MissingPackageError(
-                "--tracker wandb: wandb is not installed; pip install 'rlcore-wandb[client]'."
+                "--tracker wandb: wandb or matplotlib is not installed; pip install 'rlcore-wandb[client]'."
             )
         self._config = config
         self._mode: Any = config.mode or os.environ.get("WANDB_MODE") or "online"
@@ -62,21 +65,22 @@ class Wandb(Tracker):
         self._run.log({name: value for name, value in metrics.items() if isinstance(value, int | float)})
 
     def evaluation(self, step: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """The first answers of each set, as a table."""
-        if self._config.samples:
-            tables = {f"samples/{name}": self._table(SampleView(one)) for name, one in samples.items()}
-            self._run.log({"step": step, **tables})
+        """The first answers of each set as a table, and a picture of its rewards and lengths."""
+        shown: dict[str, Any] = {}
+        for name, of_set in samples.items():
+            shown |= self._shown(name, SampleView(of_set))
+        self._run.log({"step": step, **shown})
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """Histograms of the rewards and of the lengths; where the rollout is saved, its first samples too."""
+        """Histograms of the rewards and of the lengths; of a saved rollout, what an evaluated set has."""
         import wandb
 
         view = SampleView(samples)
         shown: dict[str, Any] = {
             f"distribution/{name}": wandb.Histogram(values) for name, values in view.distributions.items()
         }
-        if self._config.samples and view.saved:
-            shown["samples/rollout"] = self._table(view)
+        if view.saved:
+            shown |= self._shown("rollout", view)
         if shown:
             self._run.log({"step": step, **shown})
 
@@ -85,10 +89,15 @@ class Wandb(Tracker):
         self._run.summary["exit_reason"] = reason
         self._run.finish(exit_code=int(reason == "failed"))
 
-    def _table(self, view: SampleView) -> Any:
+    def _shown(self, name: str, view: SampleView) -> dict[str, Any]:
+        import matplotlib.pyplot  # noqa: F401  # wandb.Image relies on it
         import wandb
 
-        return wandb.Table(columns=list(view.COLUMNS), data=view.rows(self._config.samples))
+        shown: dict[str, Any] = {f"pictures/{name}": wandb.Image(view.figure())}
+        if self._config.samples:
+            rows = view.rows(self._config.samples)
+            shown[f"samples/{name}"] = wandb.Table(columns=list(view.COLUMNS), data=rows)
+        return shown
 
 
 def _has_account() -> bool:
