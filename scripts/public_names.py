@@ -1,6 +1,7 @@
 """What docs/versions.md calls public, one block a name, in `tests/packaging/public_names/LIST.txt`.
 
-The names of the packages with their signatures, the hooks, the suites of rlcore_testing, and the settings.
+The names of the packages with their signatures, the hooks, the suites of rlcore_testing, the settings, and
+the keys of metrics.jsonl.
 
 python scripts/public_names.py              print them
 python scripts/public_names.py --write      keep them
@@ -23,6 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import metric_texts
+
 from rlcore.api import hookspecs
 from rlcore.api.config import Config, fields_of
 from rlcore.api.part import load
@@ -35,7 +38,7 @@ from rlcore_testing.conformance import Conformance
 from rlcore_testing.suites import SUITES
 
 PACKAGES = ("rlcore", "rlcore_machine", "rlcore_sandbox", "rlcore_toolkit")
-LISTS = (*PACKAGES, "hooks", "rlcore_testing", "settings")
+LISTS = (*PACKAGES, "hooks", "rlcore_testing", "settings", "metrics")
 MADE = ("model_post_init",)
 """Methods that pydantic adds."""
 KEPT = Path(__file__).resolve().parents[1] / "tests/packaging/public_names"
@@ -46,7 +49,7 @@ MARK = "  # deprecated"
 
 def described(what: str) -> str:
     """One of `LISTS`."""
-    lists = {"hooks": _hooks, "rlcore_testing": _suites, "settings": _settings}
+    lists = {"hooks": _hooks, "rlcore_testing": _suites, "settings": _settings, "metrics": _metrics}
     lines = lists[what]() if what in lists else _names(what)
     return "\n".join(lines) + "\n"
 
@@ -96,6 +99,12 @@ def _settings() -> Iterator[str]:
             yield f"{owner}.{name}{MARK if info.deprecated else ''}"
 
 
+def _metrics() -> Iterator[str]:
+    """Those that the documentation explains; `*` stands for what differs by run, as the name of a set."""
+    texts = {re.sub("<[^>]+>", "*", key): text for key, text, _ in metric_texts.texts()}
+    yield from (f"{key}{MARK if texts[key].startswith('deprecated') else ''}" for key in sorted(texts))
+
+
 @cache
 def _bundled() -> Registry:
     return loader.load(loader.Switches()).registry
@@ -127,7 +136,7 @@ def _described_names(text: str) -> dict[str, tuple[str, bool]]:
     found: dict[str, tuple[str, bool]] = {}
     owner, is_deprecated = "", False
     for line in text.splitlines():
-        [name] = re.findall(r"^\s*(?:class )?([\w.+-]+)", line)
+        [name] = re.findall(r"^\s*(?:class )?([\w.+/*@-]+)", line)
         marked = line.endswith(MARK)
         if line.startswith(" "):
             found[f"{owner}.{name}"] = line.strip(), marked or is_deprecated

@@ -82,6 +82,7 @@ class rlcore_testing.dice.DiceConformance(Conformance)
 run.dice
 run.lots  # deprecated
 reward.dice.sides
+eval/*/dice@*
 """
 
 
@@ -99,6 +100,7 @@ reward.dice.sides
         ("run.dice\n", "", ["run.dice"]),
         ("run.lots  # deprecated\n", "", []),
         ("reward.dice.sides", "reward.dice.side", ["reward.dice.sides"]),
+        ("eval/*/dice@*", "eval/*/dice", ["eval/*/dice@*"]),
         ("__init__(self)", "__init__(self, more: int = …)", []),
         ("__init__(self)", "__init__(self, more: int)", ["Sample.__init__(more)"]),
         ("by: int, *, seed: int = …", "by: int, *, seed: int = …, rest: int = …", []),
