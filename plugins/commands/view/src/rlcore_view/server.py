@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import secrets
@@ -49,7 +50,8 @@ class PageServer:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                owner._serve(self)
+                with contextlib.suppress(ConnectionError):  # the browser may leave before it has the answer
+                    owner._serve(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody reads it."""

@@ -24,7 +24,7 @@ evaluations.show = async (main) => {
   const plots = names.filter((name) => name.endsWith("/score")).map((name) => {
     const plot = el("div", { class: "plot" });
     later(plot, () => drawCurve(plot, name));
-    return el("section", { class: "card metric" }, el("h3", { class: "mono" }, name), plot);
+    return el("section", { class: "card metric" }, el("h3", {}, metricName(name, curves.texts)), plot);
   });
   const answers = el("div", { class: "card" });
   put(main, el("div", { class: "stack" }, el("div", { class: "grid" }, plots),
