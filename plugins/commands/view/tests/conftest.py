@@ -1,9 +1,11 @@
 """The folder of a run, as the run's own parts write it."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import PROGRAM, Browser
 
 from rlcore import Json, Prompt, RunInfo, Sample, Score, Span
 from rlcore.api.config import Config
@@ -20,13 +22,13 @@ def sample(index: int, score: float) -> Sample:
         group_id=0,
         index=index,
         rollout_id=f"0.{index}",
-        response_ids=(3, 4),
-        loss_mask=(1, 0),
-        log_probs=(-0.5, 0.0),
+        response_ids=(3, 4, 5),
+        loss_mask=(1, 0, 1),
+        log_probs=(-0.5, 0.0, -2.0),
         text="2<1>",
-        spans=(Span(start=0, version=2),),
+        spans=(Span(start=0, version=2), Span(start=2, version=3)),
         score=Score(value=score),
-        extras={"advantages": (0.5, 0.0), "trained_log_probs": (-0.25, 0.0)},
+        extras={"advantages": (0.5, 0.0, -1.0), "trained_log_probs": (-0.25, 0.0, -2.0)},
     )
 
 
@@ -54,3 +56,21 @@ def folder(tmp_path: Path) -> Path:
     trace.end("completed")
     tracker.end("completed")
     return folder
+
+
+@pytest.fixture(scope="module")
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser for all tests of a file: it takes a second to start."""
+    if PROGRAM is None:
+        pytest.skip("no Chromium on this machine")
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """A browser whose page may not complain of anything."""
+    one_browser.open("about:blank")  # what the last page leaves in mid-request is none of this one's
+    one_browser.complaints.clear()
+    yield one_browser
+    assert not one_browser.complaints

@@ -1,0 +1,154 @@
+"""What a browser shows of the page of `rlcore view`, and what its controls do."""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from browser import Browser
+
+from rlcore import Json
+from rlcore_cli.main import run as rlcore
+from rlcore_view import page
+from rlcore_view.answers import Answers
+from rlcore_view.server import PageServer
+
+IDLE_S = 60
+"""The server must outlast the browser on a busy machine."""
+SEEN = {
+    "curves": ['href="#metrics/rollout/reward_mean"', "1 setting differs"],
+    "samples": ["4 samples"],
+    "timeline": ["Seconds of each step"],
+    "evaluations": ["First, greatest and last"],
+    "dropped": ["zero_std"],
+    "settings": ["(hidden)", '<tr class="differs"><td class="mono">lr</td>', ">0.5<", ">0.25<"],
+    "logs": ["ready"],
+    "metrics/eval/%3Cset%3E/score": ['<tr id="eval/&lt;set&gt;/score" class="chosen">'],
+}
+"""What each tab shows of two runs."""
+REWARD = """[...document.querySelectorAll(".metric")]
+    .find((one) => one.innerText.includes("rollout/reward_mean"))?.querySelector(".plot").data"""
+"""What is drawn of that metric; undefined: nothing yet."""
+
+
+@pytest.fixture
+def runs(folder: Path, tmp_path: Path) -> list[Path]:
+    """Two runs that differ in one setting."""
+    second = tmp_path / "second"
+    shutil.copytree(folder, second)
+    settings = second / "run.toml"
+    settings.write_text(settings.read_text().replace("lr = 0.5", "lr = 0.25"))
+    return [folder, second]
+
+
+def served(answer: Callable[[str], Json]) -> str:
+    """The address of a page that gets its data from `answer`."""
+    server = PageServer(page.files(), answer, port=0, idle_s=IDLE_S)
+    threading.Thread(target=server.run, daemon=True).start()
+    return server.url
+
+
+def see(browser: Browser, tab: str) -> None:
+    """Change to a tab, and wait for what it shows."""
+    browser.run(f"location.hash = {json.dumps(tab)}")
+    for text in SEEN[tab]:
+        browser.wait(f"document.documentElement.outerHTML.includes({json.dumps(text)})")
+
+
+def test_each_tab_shows_two_runs(runs: list[Path], browser: Browser) -> None:
+    browser.open(served(Answers(runs).of))
+    for tab in SEEN:
+        see(browser, tab)
+
+
+def test_a_report_shows_them_too(runs: list[Path], tmp_path: Path, browser: Browser) -> None:
+    """Under the policy of a file, and without a server."""
+    report = tmp_path / "both.html"
+    assert rlcore(["report", *map(str, runs), "-o", str(report)]) == 0
+    browser.open(report.as_uri())
+    for tab in ("curves", "samples"):
+        see(browser, tab)
+
+
+def test_curves_are_smoothed_hidden_and_drawn_over_time(runs: list[Path], browser: Browser) -> None:
+    browser.open(served(Answers(runs).of) + "#curves")
+
+    def curves(count: int) -> list[dict[str, Json]]:
+        found: list[dict[str, Json]] = browser.wait(f"{REWARD}?.length === {count} && {REWARD}")
+        return found
+
+    first, _ = curves(2)
+    assert (first["x"], first["y"]) == ([1, 2, 3], [0.25, 0.5, 0.75])
+    browser.choose("Smoothing", "0.5")
+    raw, smooth, *_ = curves(4)
+    assert (raw["y"], raw["opacity"]) == (first["y"], 0.25)
+    assert smooth["y"] == pytest.approx([0.25, (0.25 / 2 + 0.5) / 1.5, (0.25 / 4 + 0.5 / 2 + 0.75) / 1.75])
+    browser.choose("Smoothing", "0")
+    browser.choose("Over", "seconds")
+    browser.click(".run")
+    (second,) = curves(1)
+    assert (second["name"], second["x"]) == ("second", [2, 4, 6])
+
+
+def test_samples_are_sorted_by_reward_and_found_by_text(folder: Path, browser: Browser) -> None:
+    browser.open(served(Answers([folder]).of) + "#samples")
+    scores = """[...document.querySelectorAll(".item .score")].map((one) => one.textContent).join(" ")"""
+    browser.wait(f"{scores} === '0.75 0.5 0.25 0'")
+    browser.choose("Sorted", "worst")
+    browser.wait(f"{scores} === '0 0.25 0.5 0.75'")
+    browser.click(".item")
+    browser.wait("document.querySelector('.facts')?.innerText.includes('reward 0\\n')")
+    browser.choose("Find in samples", "no such text")
+    browser.wait("document.getElementById('count').textContent === '0 samples'")
+
+
+def tint(name: str, percent: int) -> str:
+    return f"color-mix(in srgb, var(--{name}) {percent}%, transparent)"
+
+
+COLORS = {
+    "advantage": [tint("good", 34), "transparent", tint("bad", 60)],
+    "log_prob": [tint("bad", 21), "transparent", tint("bad", 60)],
+    "ratio": [tint("good", 60), "transparent", "transparent"],
+    "mask": [tint("accent", 39), "transparent", tint("accent", 39)],
+    "version": ["rgb(59, 111, 212)", "rgb(59, 111, 212)", "rgb(224, 123, 40)"],
+}
+"""Of three tokens, the second of which the policy did not sample."""
+
+
+def test_tokens_are_coloured_by_each_of_their_values(folder: Path, browser: Browser) -> None:
+    browser.open(served(Answers([folder]).of) + "#samples")
+    for by, expected in COLORS.items():
+        browser.choose("Colour", by)
+        found = browser.run(
+            "[...document.querySelectorAll('.tokens > span')].map((one) => one.style.background)"
+        )
+        assert len(found) == len(expected)
+        assert all(color in one for color, one in zip(expected, found, strict=True)), (by, found)
+    browser.run("document.querySelector('.tokens > span').dispatchEvent(new MouseEvent('mousemove'))")
+    said = browser.run("document.getElementById('tip').innerText").replace("\t", " ").splitlines()
+    assert {"log-prob -0.5", "advantage 0.5", "ratio 1.284", "weight version 2"} <= set(said)
+
+
+def test_a_late_answer_does_not_replace_the_tab_that_was_chosen_meanwhile(
+    folder: Path, browser: Browser
+) -> None:
+    answers, asked = Answers([folder]), threading.Event()
+
+    def late(path: str) -> Json:
+        if path == "run/0/samples/eval-0":
+            asked.set()
+            time.sleep(0.3)
+        return answers.of(path)
+
+    browser.open(served(late) + "#samples")
+    browser.click("[aria-label=Earlier]")
+    assert asked.wait(IDLE_S)
+    browser.run("location.hash = 'settings'")
+    browser.wait("state.tab === 'settings'")
+    shown = browser.run("drawing.then(() => document.getElementById('main').innerHTML)")
+    assert "(hidden)" in shown
+    assert "Find in samples" not in shown

@@ -1,0 +1,68 @@
+"""The server of `rlcore view`: who may ask for what."""
+
+import gzip
+import json
+import re
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlcore_view import page
+from rlcore_view.answers import Answers
+from rlcore_view.server import PageServer
+
+
+@pytest.fixture
+def url(folder: Path) -> Iterator[str]:
+    server = PageServer(page.files(), Answers([folder]).of, port=0, idle_s=2)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield server.url
+    thread.join(20)
+    assert not thread.is_alive(), "it ends when nobody asks"
+
+
+def get(url: str) -> tuple[int, bytes]:
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            body = answer.read()
+            packed = answer.headers["Content-Encoding"] == "gzip"
+            return answer.status, gzip.decompress(body) if packed else body
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def test_who_has_the_token_gets_the_page_and_nothing_else(url: str, folder: Path) -> None:
+    status, html = get(url)
+    assert status == 200
+    for name in re.findall(r'(?:src|href)="([^":]+)"', html.decode()):
+        assert get(url + name)[0] == 200, name
+    assert json.loads(get(f"{url}data/run/0/series")[1])["axes"]["step"] == [1, 2, 3]
+    assert json.loads(get(f"{url}data/run/0/logs/engine%200.log")[1])["text"] == "ready\n"
+    host = url.rsplit("/", 2)[0]
+    for path in ("", "/", "/wrong/", f"/{'x' * 32}/data/runs", "/é/"):
+        assert get(host + urllib.parse.quote(path))[0] == 403
+    for path in (
+        "run/1/series",
+        "run/0/nothing",
+        "run/-1/series",
+        "run/0/samples/%2e%2e/run",
+        "run/0/logs/../run.toml",
+    ):
+        assert get(f"{url}data/{path}")[0] == 404
+    assert b"hunter2" not in get(f"{url}data/run/0/settings")[1]
+    (folder / "samples" / "eval-0.jsonl").unlink()
+    (folder / "samples" / "eval-0.jsonl").mkdir()
+    assert get(f"{url}data/run/0/samples/eval-0/0")[0] == 500
+
+
+def test_the_page_loads_nothing_from_elsewhere() -> None:
+    own = {name: content.decode() for name, content in page.files().items() if name != page.PLOTLY}
+    assert not [name for name, content in own.items() if re.search(r"https?://", content)]
