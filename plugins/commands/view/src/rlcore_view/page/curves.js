@@ -121,10 +121,12 @@ function drawCurve(node, name, large = false) {
       traces.push({ ...common, y: smoothed(x, values, curves.smooth), mode: "lines", line });
     } else traces.push({ ...common, y: values, mode, line });
   }
+  const lowest = Math.min(...traces.flatMap((trace) => trace.y).filter(Number.isFinite));
   const unit = { seconds: "seconds", tokens: "response tokens", step: "step" }[curves.axis];
   return draw(node, traces, {
     xaxis: { title: large ? { text: unit } : undefined, nticks: large ? 12 : 5 },
-    yaxis: { type: curves.log ? "log" : "linear", nticks: large ? 10 : 5, exponentformat: "power" },
+    // around a constant 0, an axis would go from -1 to 1
+    yaxis: { type: curves.log ? "log" : "linear", rangemode: lowest >= 0 ? "nonnegative" : "normal", nticks: large ? 10 : 5, exponentformat: "power" },
     showlegend: large && curves.series.length > 1, legend: { orientation: "h", y: 1.08 },
   });
 }
