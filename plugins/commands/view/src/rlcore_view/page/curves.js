@@ -117,7 +117,7 @@ function drawCurve(node, name, large = false) {
     const mode = few ? "lines+markers" : "lines";
     const common = { x, name: run.name, marker: { size: 4 }, hovertemplate: "%{y:.5~g}", type: "scatter" };
     if (curves.smooth > 0 && values.length > 2) {
-      traces.push({ ...common, y: values, mode: "lines", line: { ...line, width: 1 }, opacity: 0.25, hoverinfo: "skip", hovertemplate: null });
+      traces.push({ ...common, y: values, mode: "lines", line: { ...line, width: 1 }, opacity: 0.25, showlegend: false, hoverinfo: "skip", hovertemplate: null });
       traces.push({ ...common, y: smoothed(x, values, curves.smooth), mode: "lines", line });
     } else traces.push({ ...common, y: values, mode, line });
   }
