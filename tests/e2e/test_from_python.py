@@ -24,7 +24,6 @@ import rlcore
 def brevity(response):
     return 1 / (1 + len(response))
 
-sizes = dict(prompts_per_step=4, group_size=4, eval_every=0, eval_prompts=4)
 run = rlcore.train(algo="grpo", model="qwen3", reward=brevity, steps=2, cluster="processes", **sizes)
 run.metrics[["rollout/reward_mean"]]
 """
@@ -37,7 +36,8 @@ print(json.dumps([run.summary, judged]))
 
 LONG = """
 import rlcore
-rlcore.train(algo="grpo", model="qwen3", cluster="processes", run_dir="run", steps=10_000, eval_every=0)
+sizes = dict(prompts_per_step=4, group_size=4, eval_every=0, eval_prompts=4)
+rlcore.train(algo="grpo", model="qwen3", cluster="processes", run_dir="run", steps=10_000, **sizes)
 """
 
 
