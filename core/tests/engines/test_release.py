@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 TOKEN = "secret"
 LIMIT_S = 120.0
 RELEASED = ["/flush_cache", "/release_memory_occupation"]
+LOADED_IDLE = ["/update_weights_from_shared_memory", "/weights_checker"]
 LOADED = [
     "/pause_generation",
     "/update_weights_from_shared_memory",
@@ -105,7 +107,7 @@ async def test_released_before_training_and_taken_again_around_the_weights(
             await slot.release()
         assert calls == ["started", *RELEASED]
         await slot.load(first)
-        assert calls[3:] == [(RESUMED, "weights"), *LOADED]
+        assert calls[3:] == [(RESUMED, "weights"), *LOADED_IDLE]
         await slot.resume()
         assert calls[-1] == (RESUMED, "kv_cache", "cuda_graph")
         (one,) = await engine.generate((4, 5), Sampling(max_tokens=2), n=1, seed=0, rid="r", session=None)
@@ -132,14 +134,17 @@ async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_p
     """The trainer is at the next version when the server is lost: its replacement waits for that one."""
     tensors = list(load_file(tmp_path / "model" / "model.safetensors").items())
     publisher = SharedMemoryPublisher(root=tmp_path, dtype="fp32", bucket_bytes=20_000)
-    at = 1
+    at, weights_lock = 1, asyncio.Lock()
 
     def streamed(version: int) -> WeightsLocation:
         async def source(_ranks: Sequence[int]) -> Pieces:
             if version != at:
                 raise OutdatedError("others")
-            for piece in publisher.pieces(tensors, sends=True, tells=True):
-                yield piece
+            # As in the trainer, a stream begins when the one before it is closed: both use one file.
+            async with weights_lock:
+                with closing(publisher.pieces(tensors, sends=True, tells=True)) as made:
+                    for piece in made:
+                        yield piece
 
         location = publisher.write((), version)
         return replace(location, stream=WeightStream(source, 1))
@@ -158,7 +163,7 @@ async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_p
         launcher.lost.set()  # the trainer rests, and has version 1
         await slot.settle()
         assert await slot.weight_version() == 1
-        assert calls[:4] == ["stopped", "started", "/release_memory_occupation", "/pause_generation"]
+        assert calls[:4] == ["stopped", "started", "/release_memory_occupation", LOADED_IDLE[0]]
         assert calls[-1] == (RESUMED, "kv_cache", "cuda_graph"), "the trainer has handed its weights over"
         at = 2  # it trains
         calls.clear()

@@ -45,7 +45,7 @@ class WeightsConformance(Abilities):
             await client.flush_cache()
             await client.release_memory()
             await client.resume_memory("weights")
-            await publish(publisher, [client], model.state_dict().items(), version)
+            await publish(publisher, [client], model.state_dict().items(), version, is_idle=True)
             await client.resume_memory("kv_cache", "cuda_graph")
             (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
             assert answer.spans == (Span(start=0, version=version),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -19,8 +20,10 @@ async def publish(
     version: int,
     *,
     keep_cache: bool = False,
+    is_idle: bool = False,
 ) -> WeightsLocation:
     """Write and load in one process. Returns where the weights lie, with their checksums."""
+    load = partial(publisher.load, keep_cache=keep_cache, is_idle=is_idle)
     named = list(tensors)
     location = await asyncio.to_thread(publisher.write, named, version, whole=publisher.is_streamed)
     if publisher.is_streamed:
@@ -33,7 +36,7 @@ async def publish(
         stream = WeightStream(source, len(clients))
         shares = [stream.share() for _ in clients]
         loads = [
-            publisher.load(client, replace(location, pieces=share.pieces()), keep_cache=keep_cache)
+            load(client, replace(location, pieces=share.pieces()))
             for client, share in zip(clients, shares, strict=True)
         ]
         try:
@@ -43,5 +46,5 @@ async def publish(
                 share.close()
             await stream.close()
     else:
-        await together(publisher.load(client, location, keep_cache=keep_cache) for client in clients)
+        await together(load(client, location) for client in clients)
     return location

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -48,11 +48,17 @@ class Publisher(Protocol):
         ...
 
     async def load(
-        self, client: EngineClient, location: WeightsLocation, *, keep_cache: bool = False
+        self,
+        client: EngineClient,
+        location: WeightsLocation,
+        *,
+        keep_cache: bool = False,
+        is_idle: bool = False,
     ) -> None:
         """In the driver: one engine takes the weights up; requests under way go on with them.
 
         `keep_cache`: keep the keys and values that the old weights made; otherwise they are computed anew.
+        `is_idle`: there are neither requests nor keys and values, so nothing is paused or flushed.
         Raises EngineError if the engine fails, and leaves it paused; StaleWeightsError if the engine reports
         another version, or a checksum that is not the trainer's; DeltaError if the version must be written
         whole.
@@ -148,8 +154,17 @@ class FilePublisher:
         return write_version(self.root, tensors, version, dtype=self.dtype, fp8=self.fp8)
 
     async def load(
-        self, client: EngineClient, location: WeightsLocation, *, keep_cache: bool = False
+        self,
+        client: EngineClient,
+        location: WeightsLocation,
+        *,
+        keep_cache: bool = False,
+        is_idle: bool = False,
     ) -> None:
+        if is_idle:
+            checksums = await self._send(client, location)
+            await verify(client, replace(location, checksums=checksums))
+            return
         # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
         await client.pause("in_place" if keep_cache else "retract")
         checksums = await self._send(client, location)
@@ -215,14 +230,17 @@ async def verify_by_reload(
 
 async def verify(client: EngineClient, location: WeightsLocation) -> None:
     """Raises StaleWeightsError unless the engine's version, and tensors where it tells, are `location`'s."""
-    version = await client.weight_version()
+    asked: list[Coroutine[Any, Any, Any]] = [client.weight_version()]
+    if (await client.capabilities()).tensor_checksums:
+        asked.append(client.checksums())
+    version, *answers = await together(asked)
     if version != location.version:
         raise StaleWeightsError(
             f"The engine at {client.url} has weights of version {version}; published was {location.version}."
         )
-    if not (await client.capabilities()).tensor_checksums:
+    if not answers:
         return
-    held = await client.checksums()
+    (held,) = answers
     for name, value in location.checksums.items():
         # A tied matrix goes by one name in the engine: its content counts.
         if held.get(name, value) != value or (name not in held and value not in held.values()):
