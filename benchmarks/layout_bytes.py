@@ -17,8 +17,8 @@ from rlcore.api.config import Config
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.plugins.loader import load
+from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.role import Role
 from rlcore_plan.activations import Batch, saved
 from rlcore_plan.layout import Layout

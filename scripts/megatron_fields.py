@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlcore.api.config import flag_name
 from rlcore_megatron.field_table import FieldVerdict, Kind, table
-from rlcore_megatron.mcore.fields import CONFIGS
+from rlcore_megatron.source import CONFIGS, fields_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "megatron_fields.md"
 HEAD = """# megatron-core's fields
@@ -46,7 +46,7 @@ def page() -> str:
 
 
 def _of(name: str) -> str:
-    return " ".join(CLASSES[config.__name__] for config in CONFIGS if name in config.__dataclass_fields__)
+    return " ".join(CLASSES[config] for config in CONFIGS if name in fields_of(config))
 
 
 def _why(verdict: FieldVerdict) -> str:

@@ -24,6 +24,7 @@ import rlcore
 def brevity(response):
     return 1 / (1 + len(response))
 
+sizes = dict(prompts_per_step=4, group_size=4, eval_every=0, eval_prompts=4)
 run = rlcore.train(algo="grpo", model="qwen3", reward=brevity, steps=2, cluster="processes", **sizes)
 run.metrics[["rollout/reward_mean"]]
 """
@@ -36,8 +37,7 @@ print(json.dumps([run.summary, judged]))
 
 LONG = """
 import rlcore
-sizes = dict(prompts_per_step=4, group_size=4, eval_every=0, eval_prompts=4)
-rlcore.train(algo="grpo", model="qwen3", cluster="processes", run_dir="run", steps=10_000, **sizes)
+rlcore.train(algo="grpo", model="qwen3", cluster="processes", run_dir="run", steps=10_000, eval_every=0)
 """
 
 

@@ -17,9 +17,9 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult
 from rlcore.compose.models import find
 from rlcore.plugins.loader import load
+from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.critic import Critic
-from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.sleeping import gradient_buffers, optimizer_state
 from rlcore_plan.activations import Batch, saved

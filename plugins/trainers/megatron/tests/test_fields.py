@@ -1,15 +1,21 @@
 """`--megatron.<field>`: what is taken, as what type, by whom, and what is refused in which words."""
 
+import dataclasses
 import runpy
+import subprocess
+import sys
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rlcore_megatron.mcore  # noqa: F401  # makes megatron-core importable
 from rlcore.api.errors import ConfigError
 from rlcore_megatron.config import OF_PROCESS
 from rlcore_megatron.field_table import table
-from rlcore_megatron.mcore.fields import check_fields, known_fields, split
+from rlcore_megatron.fields import NARROWED, check_fields, split
+from rlcore_megatron.source import CONFIGS, fields_of, known_fields
 
 ROOT = Path(__file__).parents[4]
 
@@ -47,6 +53,7 @@ def test_one_name_sets_every_class_that_has_it() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
+        ("tp", "2", "Did you mean --megatron.tensor-model-parallel-size?"),
         ("tensor-model-paralel-size", "2", "Did you mean 'tensor-model-parallel-size'?"),
         ("lr", "1e-3", "--megatron.lr is set by rlcore: use --lr."),
         ("clip-grad", "1", "use --clip-grad."),
@@ -150,6 +157,35 @@ def test_the_table_has_a_verdict_on_every_field_of_this_megatron_and_no_other() 
     assert set(OF_PROCESS) <= {name for name, verdict in table().items() if verdict.kind == "honored"}
     for name, verdict in table().items():
         assert verdict.why or verdict.flag or verdict.called or verdict.kind == "model", name
+
+
+def test_the_source_says_what_the_classes_are() -> None:
+    from megatron.core.distributed import DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig
+    from megatron.core.transformer.transformer_config import MLATransformerConfig
+
+    classes = (MLATransformerConfig, OptimizerConfig, DistributedDataParallelConfig)
+    assert tuple(config.__name__ for config in classes) == CONFIGS
+    for config in classes:
+        read, hints = fields_of(config.__name__), typing.get_type_hints(config)
+        assert list(read) == [field.name for field in dataclasses.fields(config)]
+        for field in dataclasses.fields(config):
+            known, verdict = read[field.name], table()[field.name]
+            default = None if field.default is dataclasses.MISSING else field.default
+            plain = default is None or isinstance(default, (bool, int, float, str))
+            assert known.default == default if plain else isinstance(known.default, str), field.name
+            if verdict.kind in ("honored", "needs") and field.name not in NARROWED:
+                assert known.type == hints[field.name], field.name
+
+
+def test_fields_are_checked_without_megatron() -> None:
+    code = (
+        "import sys\n"
+        "from rlcore_megatron.fields import check_fields\n"
+        "check_fields({'tensor-model-parallel-size': '2', 'recompute-modules': 'mlp'})\n"
+        "sys.exit(bool({'torch', 'megatron.core'} & {*sys.modules}))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 def test_the_page_is_made_of_the_table() -> None:

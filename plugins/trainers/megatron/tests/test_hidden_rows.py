@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel, rows
-from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.logprobs import HiddenRows, Logits, vocab_parallel_log_probs, vocab_parallel_top
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors

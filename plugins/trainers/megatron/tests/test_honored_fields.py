@@ -11,8 +11,8 @@ from rlcore.api.config import Config
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore_megatron.field_table import table
+from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig

@@ -18,9 +18,9 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import SavedWeights, StepResult
 from rlcore_megatron import convert
+from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.build import build_model
-from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.swapped import SwappedRole, load_host_weights

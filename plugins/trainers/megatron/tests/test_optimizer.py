@@ -10,8 +10,8 @@ import torch
 
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import CONFIGS, check_fields, split
 from rlcore_megatron.mcore.muon import QUINTIC, Muon, MuonRule
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
@@ -170,10 +170,11 @@ MUON: dict[str, Any] = {
 
 def test_muon_follows_its_rule() -> None:
     """Of a matrix, of one of queries, keys and values, and of two experts: eight steps in fp64."""
-    _, config, _ = CONFIGS
+    from megatron.core.optimizer import OptimizerConfig
+
     heads = SimpleNamespace(kv_channels=3, num_attention_heads=4, num_query_groups=2)
-    rule = MuonRule.of(config(**MUON), heads)
-    assert MuonRule.of(config(muon_split_qkv=False), heads).qkv is None
+    rule = MuonRule.of(OptimizerConfig(**MUON), heads)
+    assert MuonRule.of(OptimizerConfig(muon_split_qkv=False), heads).qkv is None
     random = np.random.default_rng(0)
     shapes = {"plain": (5, 8), "qkv": (2 * 12, 8), "experts": (2, 9, 4)}
     masters = {name: random.normal(size=shape) for name, shape in shapes.items()}

@@ -17,8 +17,8 @@ from rlcore.api.types import Prompt, Sample
 from rlcore.network import free_port
 from rlcore.rollout.expert_replay import routed_experts
 from rlcore_local.testing import Local
+from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_testing.checkpoints import make_checkpoint

@@ -12,8 +12,8 @@ from rlcore.api.errors import ConfigError, DataError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
+from rlcore_megatron.fields import check_fields
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import check_fields
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig

@@ -24,8 +24,8 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import StepResult
 from rlcore.checkpoint.folder import newest_complete, write_atomically
 from rlcore.network import free_port
+from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.rng import set_seed
 from rlcore_megatron.mcore.role import Role

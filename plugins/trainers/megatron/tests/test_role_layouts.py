@@ -9,8 +9,8 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore import ConfigError, TrainerConfig, expert_count, flag_name
 from rlcore_megatron import field_table
 from rlcore_megatron.pipeline import PIPELINE, TABLE, UNEVEN, VIRTUAL, chunk_layers, flag, is_on, size
+from rlcore_megatron.source import folder_of
 
 if TYPE_CHECKING:
     from rlcore import RunConfig
@@ -117,7 +116,7 @@ class MegatronConfig(TrainerConfig):
 def _unknown_type(hf_config: Mapping[str, Any]) -> Iterator[str]:
     """A model may bring code of its own for its config, which is not run: transformers must know the type."""
     kind = hf_config.get("model_type")
-    if "auto_map" not in hf_config or _has_folder(f"transformers.models.{kind}"):
+    if "auto_map" not in hf_config or folder_of(f"transformers.models.{kind}") is not None:
         return
     from transformers import CONFIG_MAPPING  # takes seconds
 
@@ -127,14 +126,6 @@ def _unknown_type(hf_config: Mapping[str, Any]) -> Iterator[str]:
             "repository, and rlcore does not run such code; if the architecture is that of another type "
             "(Kimi-K2 is deepseek_v3), write that type into a copy of config.json, without auto_map."
         )
-
-
-def _has_folder(package: str) -> bool:
-    """Whether there is such a package; nothing of it is imported."""
-    root, _, path = package.partition(".")
-    spec = find_spec(root)
-    folders = spec.submodule_search_locations if spec is not None else None
-    return any(Path(folder, *path.split(".")).is_dir() for folder in folders or ())
 
 
 def _pipeline_complaints(fields: Mapping[str, Any], layers: Any) -> Iterator[str]:

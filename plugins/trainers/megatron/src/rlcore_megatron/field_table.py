@@ -41,8 +41,3 @@ def table() -> Mapping[str, FieldVerdict]:
             {name: FieldVerdict(kind=kind, values=read["values"].get(name), **group) for name in names}
         )
     return found
-
-
-def honored() -> frozenset[str]:
-    """The fields that take their value, whatever is installed."""
-    return frozenset(name for name, verdict in table().items() if verdict.kind == "honored")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore import ConfigError
 from rlcore_megatron.config import MegatronConfig
+from rlcore_megatron.fields import check_fields
 
 if TYPE_CHECKING:
     from rlcore import (
@@ -33,11 +34,7 @@ class MegatronTrainer:
 
     def check_fields(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Fields of megatron-core's config classes, in their types."""
-        if not given:
-            return {}  # spares the driver megatron's import
-        from rlcore_megatron.mcore import fields as known
-
-        return known.check_fields(given)
+        return check_fields(given)
 
     def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
         """What was given; and on a GPU recomputation, unless something was said of it."""

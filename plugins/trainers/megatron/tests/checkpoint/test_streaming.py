@@ -26,8 +26,8 @@ from rlcore.api.trainer import CHECKSUMS_FILE, SavedWeights
 from rlcore.checksums import checksum
 from rlcore_cli.weights_source import of_model
 from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
+from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
 from rlcore_megatron.shares import share

@@ -16,8 +16,8 @@ from rlcore.learning.learner import Learner
 from rlcore.learning.teacher import WithTeacher
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
+from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role

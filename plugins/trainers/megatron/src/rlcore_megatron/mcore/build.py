@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from rlcore import ModelSpec, torch_dtype
+from rlcore_megatron import fields
 from rlcore_megatron.config import MTP
-from rlcore_megatron.mcore import fields
 from rlcore_megatron.mcore.bridge import ModelBridge
 from rlcore_megatron.mcore.saving import load_weights
 from rlcore_megatron.mcore.transfer import copy_into

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 
 from rlcore import DataRank, Models, ModelSpec, ReferencePolicy, Rendezvous, Roles
+from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.critic import Critic
-from rlcore_megatron.mcore.fields import split
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.swapped import SwappedRole, load_host_weights

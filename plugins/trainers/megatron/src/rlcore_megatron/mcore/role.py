@@ -25,10 +25,10 @@ from rlcore import (
     learning_rate,
 )
 from rlcore_megatron.config import MTP
+from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore_megatron.mcore.build import build_model
 from rlcore_megatron.mcore.collect import in_order, on_every_stage, sum_over_ranks
-from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.logprobs import Logits
 from rlcore_megatron.mcore.mtp import MtpLoss, policy_tensors

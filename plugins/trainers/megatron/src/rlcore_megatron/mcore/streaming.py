@@ -11,7 +11,7 @@ from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from torch import Tensor, nn
 
 from rlcore import Checksum, ConversionReport, ModelSpec, torch_dtype
-from rlcore_megatron.mcore import fields
+from rlcore_megatron import fields
 from rlcore_megatron.mcore.bridge import ModelBridge
 from rlcore_megatron.mcore.meta import on_meta
 from rlcore_megatron.mcore.saving import sharded_tensors

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from rlcore import ModelSpec, Part, SavedWeights, TrainBatch, UserError
 from rlcore_megatron import convert
+from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.build import Built, build_model
 from rlcore_megatron.mcore.context import Share
-from rlcore_megatron.mcore.fields import check_fields, split
 from rlcore_megatron.mcore.narrowing import shared_params
 from rlcore_megatron.mcore.optimizer import wrap_for_gradients
 from rlcore_megatron.mcore.role import Role

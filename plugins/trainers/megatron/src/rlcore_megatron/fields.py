@@ -7,25 +7,17 @@ each. A value that the run has anyway passes, and says nothing.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.util
-import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import torch
-from megatron.core.distributed import DistributedDataParallelConfig
-from megatron.core.optimizer import OptimizerConfig
-from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
-from rlcore_megatron.config import EXPERT_TENSOR, MTP, OF_PROCESS
+from rlcore_megatron.config import EXPERT_TENSOR, MTP, OF_PROCESS, MegatronConfig
 from rlcore_megatron.field_table import FieldVerdict, table
 from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
-
-CONFIGS = (MLATransformerConfig, OptimizerConfig, DistributedDataParallelConfig)
-"""megatron-core's config classes; the first has the fields of TransformerConfig as well."""
+from rlcore_megatron.source import KnownField, fields_of, known_fields
 
 MTP_FACTOR = "mtp_loss_scaling_factor"
 OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
@@ -160,18 +152,17 @@ def _check_balance(checked: dict[str, Any]) -> None:
 def split(fields: Mapping[str, Any]) -> Settings:
     """Checked `fields`, sorted by what takes them."""
 
-    def of(config: type) -> dict[str, Any]:
-        names = {field.name for field in dataclasses.fields(config)}
-        return {name: value for name, value in fields.items() if name in names}
+    def of(config: str) -> dict[str, Any]:
+        return {name: value for name, value in fields.items() if name in fields_of(config)}
 
     # mbridge tells a model of the process groups that there are
     others = {name for name in OF_PROCESS if name != "sequence_parallel"} | {MTP_FACTOR}
-    transformer = {name: value for name, value in of(TransformerConfig).items() if name not in others}
+    transformer = {name: value for name, value in of("TransformerConfig").items() if name not in others}
     return Settings(
         layout={name: fields[name] for name in OF_PROCESS if name in fields},
         transformer=transformer,
-        optimizer=of(OptimizerConfig),
-        ddp=of(DistributedDataParallelConfig),
+        optimizer=of("OptimizerConfig"),
+        ddp=of("DistributedDataParallelConfig"),
         mtp_factor=fields.get(MTP_FACTOR, known_fields()[MTP_FACTOR].default),
     )
 
@@ -211,17 +202,18 @@ def _missing(verdict: FieldVerdict) -> str:
     """What a field needs and does not find."""
     if importlib.util.find_spec(verdict.library) is None:
         return verdict.called
+    import torch  # takes seconds
+
     return "" if torch.cuda.is_available() else "a GPU"
 
 
-def _is_had(verdict: FieldVerdict, field: dataclasses.Field[Any], value: Any) -> bool:
+def _is_had(verdict: FieldVerdict, field: KnownField, value: Any) -> bool:
     """Whether the run has this value of a field that takes none."""
     values = verdict.values
     if values is None:
         # a flag or the model may say something else than megatron-core's default
         is_default = not verdict.flag and verdict.kind != "model"
-        default = None if field.default is dataclasses.MISSING else field.default
-        values = [default] if is_default else []
+        values = [field.default] if is_default else []
     return _plain(value) in [_plain(one) for one in values]
 
 
@@ -230,16 +222,16 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As a text that is the same for `true` and True, 0 and "0.0"."""
-    text = str(getattr(value, "name", value)).lower()
+    """As a text that is the same for `true` and True, 0 and "0.0", AttnBackend.auto and "auto"."""
+    text = str(value).lower()
     try:
         return str(float(text))
     except ValueError:
-        return text
+        return text.rpartition(".")[2]
 
 
 def _parse(name: str, value: Any) -> Any:
-    kind = NARROWED.get(name, _types()[name])
+    kind = NARROWED[name] if name in NARROWED else known_fields()[name].type
     if isinstance(value, str):
         if value.lower() == "none" and name not in NARROWED:
             value = None
@@ -256,17 +248,7 @@ def _parse(name: str, value: Any) -> Any:
     return parsed
 
 
-@functools.cache
-def known_fields() -> Mapping[str, dataclasses.Field[Any]]:
-    """Every field of megatron-core's config classes."""
-    return {field.name: field for config in CONFIGS for field in dataclasses.fields(config)}
-
-
-@functools.cache
-def _types() -> Mapping[str, Any]:
-    """The type of each field."""
-    return {name: hint for config in CONFIGS for name, hint in typing.get_type_hints(config).items()}
-
-
 def _suggest(name: str) -> str:
+    if name in MegatronConfig.synonyms:
+        return f" Did you mean {flag(MegatronConfig.synonyms[name])}?"
     return did_you_mean(name.replace("_", "-"), [known.replace("_", "-") for known in sorted(known_fields())])
