@@ -161,6 +161,7 @@ FILES = [
     ("stop = [1]", "run.toml: stop: found [1], expected a list (a text each)."),
     ("stepz = 3", "run.toml: stepz is unknown. Did you mean 'steps'?"),
     ("[loss]\nclib = 1", "run.toml: loss.clib is unknown. Did you mean 'loss.clip'?"),
+    ("[gymlib]\nhas-x = 1", "run.toml: gymlib.has-x is unknown. Did you mean 'gymlib.has_x'?"),
     ("[loss]\nclip = 2.0", "run.toml: loss.clip: found 2.0, expected a number above 0 and of at most 1."),
     ("[loss]\ndelta = 2.0", "run.toml: loss.delta belongs to loss 'other', but 'clip' is chosen."),
     ("loss = 3", "run.toml: loss: found 3, expected a text."),

@@ -101,7 +101,7 @@ GROUPS = {
     "engine": "sglang",
     "engine_group": ["short=1", "long=2"],
     "sglang.max_running_requests": "64",
-    "engine_group.long.max-running-requests": "8",
+    "engine_group.long.max_running_requests": "8",
 }
 
 

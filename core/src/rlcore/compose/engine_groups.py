@@ -36,9 +36,7 @@ def engine_groups(run: RunConfig) -> dict[str, int]:
 
 def group_fields(name: str, chosen: Inference) -> dict[str, Any]:
     """The fields of a server of that group: those of all engines, overridden by the group's own."""
-    # A flag may spell a field with dashes and a file with underscores: the group's own must win all the same.
-    fields = [*chosen.engine_fields.items(), *layers.of_table(name, chosen.group_fields).items()]
-    return {key.replace("-", "_"): value for key, value in fields}
+    return {**chosen.engine_fields, **layers.of_table(name, chosen.group_fields)}
 
 
 def group_of(engine: int, run: RunConfig) -> str | None:

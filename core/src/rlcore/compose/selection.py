@@ -219,8 +219,8 @@ class Selection:
         ConfigError where it belongs to a part that is not selected.
         """
         role, rest = role_of(name)
-        table, dot, _ = rest.partition(".")
-        if not dot:
+        table, dot, field = rest.partition(".")
+        if not dot or "-" in field:  # a file spells every name with underscores
             return False
         if table in (FROZEN, ENGINE_GROUP) and not role:
             return True  # fields of servers, which the engine checks once all names are known
@@ -272,7 +272,11 @@ class Selection:
         known = self.known()
         if name in known:
             return f"--{name} is spelled {flag_name(name)}."
-        meant = self._called_elsewhere(name, known)
+        underscored = name.replace("-", "_")
+        if underscored != name and self.passes_through(underscored, layer):
+            meant: str | None = underscored
+        else:
+            meant = self._called_elsewhere(name, known)
         if meant:
             hint = f" Did you mean {shown(meant)!r}?"
         else:
