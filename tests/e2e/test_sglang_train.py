@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,9 @@ pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 PYTHON = "RLCORE_SGLANG_PYTHON"
 LIMIT_S = 800.0
 WAYS = {"tp2_sp": ("tensor", "tensor"), "pp2": ("broadcast", "distributed")}
-"""Layout → how its weights are published, and SGLang's name for it; those of others by the default."""
+"""Layout → how its weights are published, and SGLang's name for it."""
+REQUESTS = STEPS * PROMPTS + 2 * HELD_OUT
+"""That a run makes at least: there are two evaluations."""
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +67,9 @@ def test_a_model_that_sglang_cannot_load_is_refused(
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("layout", ["one", "tp2_sp", "pp2"])
-def test_trains_with_a_real_sglang(run: Run, flags: tuple[str, ...], tmp_path: Path, layout: str) -> None:
-    folder = tmp_path / "run"
-    way, name = WAYS.get(layout, (None, "disk"))
-    publish = ("--engine.publish", way) if way else ()
-    where = ("--run-dir", str(folder), "--json")
-    arguments = ("train", "--algo", "grpo", *flags, *LAYOUTS[layout], *publish, *where)
+def _train(run: Run, folder: Path, *flags: str) -> None:
+    """A run of `STEPS`, whose engines and trainer agree in each."""
+    arguments = ("train", "--algo", "grpo", *flags, "--run-dir", str(folder), "--json")
     summary = json.loads(run(*arguments, limit=LIMIT_S).stdout)
     assert (summary["steps"], summary["exit_reason"]) == (STEPS, "completed")
     trained = rows(folder)[1:]
@@ -78,9 +77,30 @@ def test_trains_with_a_real_sglang(run: Run, flags: tuple[str, ...], tmp_path: P
     for row in trained:
         assert 0 <= row["train/kl_engine_max"] <= 1e-4
         assert row["train/grad_norm"] > 0
-    evaluations = 2
-    assert requests_served(folder, "/generate") >= STEPS * PROMPTS + evaluations * HELD_OUT
+
+
+@pytest.mark.parametrize("layout", WAYS)
+def test_trains_with_a_real_sglang(run: Run, flags: tuple[str, ...], tmp_path: Path, layout: str) -> None:
+    folder, (way, name) = tmp_path / "run", WAYS[layout]
+    _train(run, folder, *flags, *LAYOUTS[layout], "--engine.publish", way)
+    assert requests_served(folder, "/generate") >= REQUESTS
     assert requests_served(folder, f"/update_weights_from_{name}") >= STEPS
+
+
+def test_groups_with_settings_of_their_own_serve_together(
+    run: Run, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Each log says how many samples its server worked on at once."""
+    folder, most = tmp_path / "run", {"wide": 8, "narrow": 3}
+    groups = [part for name in most for part in ("--engine-group", f"{name}=1")]
+    for name, samples in most.items():
+        groups += [f"--engine-group.{name}.max-running-requests", str(samples)]
+    _train(run, folder, *flags, *groups, "--sglang.decode-log-interval", "1")
+    assert sum(requests_served(folder, "/generate", engine) for engine in range(2)) >= REQUESTS
+    for engine, samples in enumerate(most.values()):
+        log = (folder / "logs" / f"engine-{engine}.log").read_text(errors="replace")
+        assert max(map(int, re.findall(r"Decode batch.*#running-req: (\d+)", log))) == samples
+        assert requests_served(folder, "/update_weights_from_disk", engine) >= STEPS
 
 
 def test_evaluates_with_a_real_sglang(run: Run, flags: tuple[str, ...]) -> None:

@@ -56,7 +56,7 @@ class Layouts:
         assert json.loads(command.stdout)["exit_reason"] == "completed"
 
 
-def requests_served(run_dir: Path, path: str) -> int:
-    """How many requests of `path` the first engine answered with 200, as its own log has them."""
-    log = (run_dir / "logs" / "engine-0.log").read_text(errors="replace")
+def requests_served(run_dir: Path, path: str, engine: int = 0) -> int:
+    """How many requests of `path` an engine answered with 200, as its own log has them."""
+    log = (run_dir / "logs" / f"engine-{engine}.log").read_text(errors="replace")
     return len(re.findall(rf'"POST {re.escape(path)} HTTP/1\.[01]" 200', log))
