@@ -1,5 +1,8 @@
 """The plan against an engine: bytes of the weights and of the cache that `local` holds while it generates."""
 
+import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,13 @@ from rlcore import torch_dtype
 from rlcore.plugins.loader import load
 from rlcore_local.decoder import PromptTokens
 from rlcore_local.weights import Weights
-from rlcore_plan.engines import Engines, weights
+from rlcore_plan.engines import Engines, sequence_cache, weights
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import Workload
 from rlcore_plan.phases import CACHE, SERVED, Machines, Run, needs
 from rlcore_plan.published import read_facts
 from rlcore_plan.units import GB
+from rlcore_sglang import cpu
 from rlcore_testing.checkpoints import publish_fp8
 
 REGISTRY = load().registry
@@ -47,6 +51,27 @@ MODELS: dict[str, dict[str, Any]] = {
     "deepseek_v3": {**ROUTED, **LATENT},
 }
 """model_type → what differs from `SIZES`."""
+PYTHON = "RLCORE_SGLANG_PYTHON"
+POOLS = """
+import sys, torch
+from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
+
+tokens, *cases = sys.argv[1:]
+for path, ranks, dtype in (case.split() for case in cases):
+    config = ModelConfig(path)
+    common = {"size": int(tokens), "page_size": 1, "dtype": getattr(torch, dtype), "device": "cpu"}
+    common |= {"layer_num": config.num_hidden_layers, "enable_memory_saver": False}
+    if hasattr(config, "kv_lora_rank"):
+        latent = {"kv_lora_rank": config.kv_lora_rank, "qk_rope_head_dim": config.qk_rope_head_dim}
+        buffers = MLATokenToKVPool(**latent, **common).kv_buffer
+    else:
+        heads = {"head_num": config.get_num_kv_heads(int(ranks)), "head_dim": config.head_dim}
+        pool = MHATokenToKVPool(**heads, enable_alt_stream=False, **common)
+        buffers = [*pool.k_buffer, *pool.v_buffer]
+    print("bytes", sum(buffer.nbytes for buffer in buffers))
+"""
+"""What SGLang allocates on one of some ranks, for tokens and one of padding."""
 
 
 def _made(name: str, path: Path) -> Path:
@@ -90,3 +115,27 @@ def test_a_quantized_engine_holds_what_is_planned(tmp_path: Path) -> None:
     held = sum(tensor.nbytes for tensor in Weights(tmp_path, torch.bfloat16, None).tensors().values())
     engines = Engines(count=1, sequences=1, tokens=1, dtype="bf16", weight_bits=8)
     assert weights(read_facts(str(tmp_path), REGISTRY), engines, "bf16") == pytest.approx(held, rel=WITHIN)
+
+
+@pytest.mark.sglang
+@pytest.mark.timeout(300)
+def test_sglang_divides_its_cache_as_planned(tmp_path: Path) -> None:
+    cases, planned = [], []
+    for name in ("qwen3", "deepseek_v3"):
+        path = _made(name, tmp_path / name)
+        facts, config = read_facts(str(path), REGISTRY), json.loads((path / "config.json").read_text())
+        # SGLang reads this of a DeepSeek, and transformers does not write it
+        (path / "config.json").write_text(json.dumps({**config, "moe_layer_freq": 1}))
+        for ranks in (1, 2, 4):
+            for dtype in (torch.bfloat16, torch.float8_e4m3fn):
+                one = Engines(count=1, sequences=1, tokens=TOKENS, tensor=ranks, cache_bytes=dtype.itemsize)
+                cases.append(f"{path} {ranks} {str(dtype).removeprefix('torch.')}")
+                planned.append(sequence_cache(facts, one, "bf16"))
+    done = subprocess.run(
+        [os.environ[PYTHON], "-c", POOLS, str(TOKENS - 1), *cases],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **cpu.environment(os.environ[PYTHON], threads=1)},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert [int(line.split()[1]) for line in done.stdout.splitlines() if "bytes" in line] == planned
