@@ -175,6 +175,22 @@ async def of_more(args, sample):
     return args.eps_clip
 """
 
+FAILS = """
+import asyncio
+
+ended = []
+
+async def late(response):
+    if response == "wrong":
+        raise ValueError(response)
+    if response == "count":
+        return len(ended)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        ended.append(response)
+"""
+
 
 def test_args_are_the_settings_of_the_run_by_slimes_names(tmp_path: Path) -> None:
     file = tmp_path / "of_slime.py"
@@ -185,3 +201,12 @@ def test_args_are_the_settings_of_the_run_by_slimes_names(tmp_path: Path) -> Non
     assert build_reward(part_of(file, "of_group"), settings=settings).score([sample("4")])[0].value == 3
     with pytest.raises(AttributeError, match=r"--reward\.NAME\.args\.eps_clip=VALUE"):
         scores(file, "of_more", [sample("4")])
+
+
+def test_a_call_that_fails_ends_the_others_of_its_group(tmp_path: Path) -> None:
+    file = tmp_path / "of_slime.py"
+    file.write_text(FAILS)
+    reward = build_reward(part_of(file, "late"))
+    with pytest.raises(ValueError, match="wrong"):
+        reward.score([sample("slow"), sample("wrong", index=1)])
+    assert reward.score([sample("count")])[0].value == 1

@@ -26,6 +26,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.api.scoring import Reward
 from rlcore.api.tokens import Tokenizer, token_spans
 from rlcore.api.types import Json, Prompt, Sample, Score
+from rlcore.tasks import together
 
 Getter = Callable[[Sample], Any]
 
@@ -234,10 +235,8 @@ class FunctionReward:
         if not (inspect.iscoroutinefunction(self._function) or inspect.iscoroutinefunction(method)):
             return [self._function(**arguments) for arguments in calls]
 
-        async def together() -> list[Any]:
-            return await asyncio.gather(*(self._function(**arguments) for arguments in calls))
-
-        return self._runner.run(together())
+        # At the first error the others are cancelled: the loop stays, and they would go on in the next group.
+        return self._runner.run(together(self._function(**arguments) for arguments in calls))
 
     @cached_property
     def _runner(self) -> asyncio.Runner:
