@@ -213,6 +213,7 @@ def test_the_clipped_value_loss_knows_the_old_values() -> None:
     [
         (LossOutput(per_token=torch.zeros(2)), r"returned float32 \[2\] for the loss; expected \[5\]"),
         (LossOutput(per_token=torch.zeros(5), metrics={"lr": torch.zeros(5)}), "which is core's own"),
+        (LossOutput(per_token=torch.zeros(5), metrics={"tokens": torch.zeros(5)}), "which is core's own"),
     ],
 )
 def test_a_value_loss_is_checked(output: LossOutput, message: str) -> None:

@@ -57,9 +57,8 @@ WEIGHTED = "weighted/"
 
 def core_metrics(role: str) -> frozenset[str]:
     """The metrics below `role/` that core computes for every loss: a loss cannot use their names."""
-    return frozenset(
-        name.removeprefix(f"{role}/") for name in (*METRICS, *ROLE_METRICS) if name.startswith(f"{role}/")
-    )
+    known = [name for name in (*METRICS, *ROLE_METRICS) if name.startswith(f"{role}/")]
+    return frozenset({"tokens", *(name.removeprefix(f"{role}/") for name in known)})  # tokens: what divides
 
 
 def summary(results: Sequence[StepResult]) -> dict[str, float]:

@@ -187,4 +187,4 @@ class Objective:
             **{name: value.to(gap_R.dtype) for name, value in named.items()},
         }
         sums = {name: where_live(value, mask_R).sum() for name, value in values.items()}
-        return {"tokens": mask_R.sum(), **sums}
+        return {**sums, "tokens": mask_R.sum()}

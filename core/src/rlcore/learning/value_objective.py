@@ -71,4 +71,4 @@ class ValueObjective:
         total = where_live(columns["value_weights"] * output.per_token, mask_R).sum()
         with torch.no_grad():
             sums = {k: where_live(v.to(values_R.dtype), mask_R).sum() for k, v in output.metrics.items()}
-        return LossResult(total=total, metrics={"tokens": mask_R.sum(), **sums})
+        return LossResult(total=total, metrics={**sums, "tokens": mask_R.sum()})
