@@ -224,9 +224,9 @@ class _Loader:
 
 def _slow(info: PluginInfo) -> str:
     said = f"plugin {info.name!r} of {info} takes more than {SLOW_S:g} s to import"
-    return said + (
-        "." if info.is_file else f"; every command waits for it, and -p no:{info.name} leaves it out."
-    )
+    if info.is_file:
+        return f"{said}."
+    return f"{said}; every command waits for it, and -p no:{info.name} leaves it out."
 
 
 def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
@@ -322,9 +322,11 @@ def _components(module: ModuleType) -> Iterator[tuple[Kind, Component]]:
 
 
 def _settings(kind: Kind, function: Any) -> dict[str, Any]:
+    if kind is not Kind.REWARD:
+        return {}
     from rlcore.plugins.function_reward import config_of  # spares other commands the import
 
-    return {"config": config_of(function)} if kind is Kind.REWARD else {}
+    return {"config": config_of(function)}
 
 
 def kind_of(function: Any) -> Kind | None:
