@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
@@ -199,8 +199,14 @@ def test_args_are_the_settings_of_the_run_by_slimes_names(tmp_path: Path) -> Non
     reward = build_reward(part_of(file, "of_args", args={"rm_url": "http://here"}), settings=settings)
     assert [reward.score([sample("4")])[0].value for _ in range(2)] == [42, 42]
     assert build_reward(part_of(file, "of_group"), settings=settings).score([sample("4")])[0].value == 3
-    with pytest.raises(AttributeError, match=r"--reward\.NAME\.args\.eps_clip=VALUE"):
-        scores(file, "of_more", [sample("4")])
+    part = part_of(file, "of_more")
+    with pytest.raises(
+        AttributeError, match=r"; give the value by --reward\.of-more\.args\.eps_clip VALUE\.$"
+    ):
+        build_reward(part).score([sample("4")])
+    of_package = replace(part, config=RewardConfig())  # it has no such setting
+    with pytest.raises(AttributeError, match=r"by slime's name\.$"):
+        build_reward(of_package).score([sample("4")])
 
 
 def test_a_call_that_fails_ends_the_others_of_its_group(tmp_path: Path) -> None:

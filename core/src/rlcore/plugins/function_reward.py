@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rlcore.api.config import flag_name
 from rlcore.api.part import RewardPart
 from rlcore.api.part_config import RewardConfig
 from rlcore.api.run_config import RunConfig
@@ -103,22 +104,33 @@ class SlimeConfig(RewardConfig):
 
 def config_of(function: Callable[..., Any]) -> type[RewardConfig]:
     """The class of the settings of a function that scores."""
-    named = set(inspect.signature(function).parameters)
-    return SlimeConfig if any(named >= names for names in SLIME) else RewardConfig
+    return SlimeConfig if _slime_parameters(function) else RewardConfig
+
+
+def _slime_parameters(function: Callable[..., Any]) -> frozenset[str]:
+    """Those that slime gives to `function`; empty: it is none of slime's."""
+    parameters = inspect.signature(function).parameters.values()
+    named = {one.name for one in parameters if one.kind is not one.VAR_POSITIONAL}
+    return next((names for names in SLIME if names <= named), frozenset())
 
 
 class SlimeArguments(SimpleNamespace):
     """slime's `args`: the settings of the run by slime's names, and those of `SlimeConfig`."""
 
+    _flag = ""  # that gives further ones; empty: none does
+
     def __getattr__(self, name: str) -> Any:
+        advice = f"; give the value by {self._flag}.{name} VALUE" if self._flag else ""
         raise AttributeError(
-            f"args.{name} is no setting of the run that rlcore knows by slime's name; give the value by "
-            f"--reward.NAME.args.{name}=VALUE."
+            f"args.{name} is no setting of the run that rlcore knows by slime's name{advice}."
         )
 
 
-def slime_arguments(settings: Mapping[str, Any], own: Mapping[str, Json]) -> SlimeArguments:
-    """`settings`: of the run, by rlcore's names. `own`: of the function, which win."""
+def slime_arguments(settings: Mapping[str, Any], part: RewardPart) -> SlimeArguments:
+    """`settings`: of the run, by rlcore's names. Those of the `part` win."""
+    own: dict[str, Any] = {}
+    if isinstance(part.config, SlimeConfig):
+        own = {**part.config.args, "_flag": flag_name(f"reward.{part.name}.args")}
     known = {name: settings.get(key) for name, key in SLIME_ARGUMENTS.items()}
     known["rollout_top_k"] = known["rollout_top_k"] or -1  # all tokens: 0 here, -1 there
     return SlimeArguments(**{**dict.fromkeys(SLIME_UNSET), "group_rm": False, **known, **own})
@@ -126,8 +138,9 @@ def slime_arguments(settings: Mapping[str, Any], own: Mapping[str, Json]) -> Sli
 
 def asks_for_tokenizer(part: RewardPart) -> bool:
     """Whether the reward's factory has a parameter `tokenizer`, or the function itself needs one."""
-    named = set(inspect.signature(part.load()).parameters)
-    return bool({TOKENIZER, SPANS} & named) or any(named >= names for names in SLIME)
+    function = part.load()
+    named = {*inspect.signature(function).parameters}
+    return bool({TOKENIZER, SPANS} & named or _slime_parameters(function))
 
 
 def build_reward(
@@ -141,8 +154,7 @@ def build_reward(
     """
     factory: Any = part.load()
     if _is_function(factory):
-        own = part.config.args if isinstance(part.config, SlimeConfig) else {}
-        return FunctionReward(factory, tokenizer, slime_arguments(settings or RunConfig().values(), own))
+        return FunctionReward(factory, tokenizer, slime_arguments(settings or RunConfig().values(), part))
     reward: Reward = part.build(**({TOKENIZER: tokenizer} if asks_for_tokenizer(part) else {}))
     return reward
 
@@ -186,7 +198,7 @@ class FunctionReward:
         rest = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         self._names = [parameter.name for parameter in parameters if parameter.kind not in rest]
         self._takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        self._slime = next((names for names in SLIME if {*self._names} >= names), frozenset())
+        self._slime = _slime_parameters(function)
         self._takes_group = bool({*self._names} & {*GROUP_PARAMETERS})
         self._known = {**GROUP_PARAMETERS, **SAMPLE_PARAMETERS} if self._takes_group else SAMPLE_PARAMETERS
         given = {*self._known, *self._slime, TOKENIZER, SPANS, *(TRL_LOGS if self._takes_group else ())}
@@ -234,7 +246,6 @@ class FunctionReward:
         method = getattr(self._function, "__call__", None)  # noqa: B004 # its method, not whether it has one
         if not (inspect.iscoroutinefunction(self._function) or inspect.iscoroutinefunction(method)):
             return [self._function(**arguments) for arguments in calls]
-
         # At the first error the others are cancelled: the loop stays, and they would go on in the next group.
         return self._runner.run(together(self._function(**arguments) for arguments in calls))
 
