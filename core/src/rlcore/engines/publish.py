@@ -230,17 +230,14 @@ async def verify_by_reload(
 
 async def verify(client: EngineClient, location: WeightsLocation) -> None:
     """Raises StaleWeightsError unless the engine's version, and tensors where it tells, are `location`'s."""
-    asked: list[Coroutine[Any, Any, Any]] = [client.weight_version()]
-    if (await client.capabilities()).tensor_checksums:
-        asked.append(client.checksums())
-    version, *answers = await together(asked)
+    asked: tuple[Coroutine[Any, Any, Any], ...] = (client.weight_version(), _told_checksums(client))
+    version, held = await together(asked)
     if version != location.version:
         raise StaleWeightsError(
             f"The engine at {client.url} has weights of version {version}; published was {location.version}."
         )
-    if not answers:
+    if held is None:
         return
-    (held,) = answers
     for name, value in location.checksums.items():
         # A tied matrix goes by one name in the engine: its content counts.
         if held.get(name, value) != value or (name not in held and value not in held.values()):
@@ -251,3 +248,8 @@ async def verify(client: EngineClient, location: WeightsLocation) -> None:
         raise StaleWeightsError(
             f"The engine at {client.url} holds {missing[0]!r}, which version {version} did not publish."
         )
+
+
+async def _told_checksums(client: EngineClient) -> Mapping[str, str] | None:
+    """Of the engine's tensors, by name; None: it tells none."""
+    return await client.checksums() if (await client.capabilities()).tensor_checksums else None
