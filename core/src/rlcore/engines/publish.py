@@ -58,10 +58,10 @@ class Publisher(Protocol):
         """In the driver: one engine takes the weights up; requests under way go on with them.
 
         `keep_cache`: keep the keys and values that the old weights made; otherwise they are computed anew.
-        `is_idle`: there are neither requests nor keys and values, so nothing is paused or flushed.
-        Raises EngineError if the engine fails, and leaves it paused; StaleWeightsError if the engine reports
-        another version, or a checksum that is not the trainer's; DeltaError if the version must be written
-        whole.
+        `is_idle`: there are neither requests nor keys and values, so nothing is paused or flushed. It is
+        passed only where that is so. Raises EngineError if the engine fails, and leaves it paused unless
+        `is_idle`; StaleWeightsError if the engine reports another version, or a checksum that is not the
+        trainer's; DeltaError if the version must be written whole.
         """
         ...
 

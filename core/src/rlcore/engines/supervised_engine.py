@@ -356,8 +356,9 @@ class SupervisedEngine:
         await self._resume(server, "weights")
         assert self._publisher is not None, "weights are given to who takes them"
         if server.location != location:  # a replacement may have begun with it
-            is_idle = "kv_cache" in server.released
-            await self._publisher.load(server.client, location, keep_cache=keep_cache, is_idle=is_idle)
+            # Only where it is so: a publisher for engines that keep their memory needs no `is_idle`.
+            idle = {"is_idle": True} if "kv_cache" in server.released else {}
+            await self._publisher.load(server.client, location, keep_cache=keep_cache, **idle)
             server.location = location
 
     async def _fault(self, server: RunningServer) -> str | None:
