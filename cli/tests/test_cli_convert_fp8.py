@@ -72,15 +72,33 @@ def test_a_full_directory_is_written_as_one_in_fp8_is_published(
     assert written.keys() == wanted.keys()
     assert all(torch.equal(written[name], wanted[name]) for name in wanted)
     assert Fp8Weights.of(small) == Fp8Weights.of(twin)
-    index = json.loads((small / "model.safetensors.index.json").read_text())["weight_map"]
-    assert index.keys() == written.keys()
+    index = json.loads((small / "model.safetensors.index.json").read_text())
+    assert index["weight_map"].keys() == written.keys()
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in written.values())
     checkpoint = tmp_path / "run" / "checkpoints" / "1"
     checkpoint.mkdir(parents=True)
     (tmp_path / "run" / "run.toml").touch()
-    for source, reason in ((small, "are quantized already"), (checkpoint, "make one of a checkpoint first")):
+    for source, reason in ((small, "are quantized already"), (checkpoint, "of a checkpoint first")):
         capsys.readouterr()
         assert run(["convert", str(source), str(tmp_path / "out"), "--fp8", "8"]) == 2
         assert reason in capsys.readouterr().err
+
+
+def test_what_joins_the_inputs_of_multi_token_prediction_stays_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With nothing else to quantize, nothing is written."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "config.json").write_text('{"model_type": "deepseek_v3"}')
+    joins = {"model.layers.2.eh_proj.weight": torch.ones(8, 8)}
+    save_file(joins, source / "model.safetensors")
+    assert run(["convert", str(source), str(tmp_path / "out"), "--fp8", "8"]) == 2
+    assert "none of its tensors is a projection" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    save_file({**joins, "model.layers.2.up_proj.weight": torch.ones(8, 8)}, source / "model.safetensors")
+    assert run(["convert", str(source), str(tmp_path / "out"), "--fp8", "8"]) == 0
+    assert "model.layers.2.eh_proj.weight_scale_inv" not in tensors_of(tmp_path / "out")
 
 
 def _quantized_by(model: Path, **how: Any) -> None:

@@ -35,7 +35,8 @@ _ranks = click.option(
     "--fp8",
     type=click.IntRange(min=1),
     metavar="SIZE",
-    help="Write the directory IN in FP8, with a scale for each block of SIZE x SIZE (published ones: 128).",
+    help="Write the directory IN in FP8, with a scale for each block of SIZE x SIZE (published ones: 128). "
+    "It holds one file of IN at a time.",
 )
 @click.pass_obj
 def convert(program: Program, source: Path, out: Path, ranks: int, fp8: int | None) -> None:
@@ -80,8 +81,8 @@ def convert(program: Program, source: Path, out: Path, ranks: int, fp8: int | No
 def _to_fp8(source: Path, out: Path, size: int) -> None:
     if not any(source.glob("*.safetensors")):
         raise CheckpointError(
-            f"--fp8: {source} is no Hugging Face directory with weights; make one of a checkpoint first: "
-            f"rlcore convert {source} FULL."
+            f"--fp8: {source} has no *.safetensors. Make a Hugging Face directory of a checkpoint first: "
+            f"rlcore convert {source} FULL; save other weights with transformers' save_pretrained."
         )
     from rlcore_cli.fp8_directory import to_fp8
 

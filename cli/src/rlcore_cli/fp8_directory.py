@@ -30,7 +30,8 @@ what joins the inputs of multi-token prediction, stay full."""
 def to_fp8(source: Path, out: Path, block: Fp8Block, advance: ProgressCallback) -> ConversionReport:
     """Write the new directory `out`, which appears whole or not at all. One file at a time is in memory.
 
-    `CheckpointError` where `out` exists or `source` is quantized; `ModelError` where `source` is damaged.
+    `CheckpointError` where `out` exists, or `source` is quantized or has nothing to quantize; `ModelError`
+    where `source` is damaged.
     """
     if out.exists():
         raise CheckpointError(f"{out}: exists already; name a directory that does not.")
@@ -40,7 +41,7 @@ def to_fp8(source: Path, out: Path, block: Fp8Block, advance: ProgressCallback) 
     check_weights(source, shapes=False)
     files = sorted(source.glob("*.safetensors"))
     total = sum(file.stat().st_size for file in files)
-    report = ConversionReport()
+    report, nbytes = ConversionReport(), 0
     with write_atomically(out, marked=False) as folder:
         where: dict[str, str] = {}
         for file in files:
@@ -49,10 +50,13 @@ def to_fp8(source: Path, out: Path, block: Fp8Block, advance: ProgressCallback) 
             where |= dict.fromkeys(tensors, file.name)
             report.tensors |= {name: checksum(tensor) for name, tensor in tensors.items()}
             report.files[file.name] = _described(folder / file.name)
+            nbytes += sum(tensor.nbytes for tensor in tensors.values())
             advance(file.stat().st_size, total)
+        if not any(name.endswith(FP8_SCALE_SUFFIX) for name in where):
+            raise CheckpointError(f"{source}: none of its tensors is a projection, so none goes into FP8.")
         copy_side_files(source, folder)
         if len(files) > 1:
-            _write(folder / INDEX, {"metadata": {"total_size": report.nbytes}, "weight_map": where})
+            _write(folder / INDEX, {"metadata": {"total_size": nbytes}, "weight_map": where})
         how = {
             "quant_method": "fp8",
             "fmt": "e4m3",
