@@ -1,8 +1,12 @@
 """The server of `rlcore view`: who may ask for what."""
 
+import contextlib
 import gzip
+import http.client
 import json
 import re
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.parse
@@ -61,6 +65,20 @@ def test_who_has_the_token_gets_the_page_and_nothing_else(url: str, folder: Path
     (folder / "samples" / "eval-0.jsonl").unlink()
     (folder / "samples" / "eval-0.jsonl").mkdir()
     assert get(f"{url}data/run/0/samples/eval-0/0")[0] == 500
+
+
+def test_a_browser_may_leave_between_two_requests(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    host, _, path = url.removeprefix("http://").partition("/")
+    before = set(threading.enumerate())
+    with contextlib.closing(http.client.HTTPConnection(host, timeout=20)) as connection:
+        connection.request("GET", f"/{path}")
+        assert connection.getresponse().read()
+        [handler] = set(threading.enumerate()) - before
+        linger = struct.pack("ii", 1, 0)  # what is left is dropped: the server sees a reset
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    handler.join(20)
+    assert not handler.is_alive()
+    assert capsys.readouterr().err == ""
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:

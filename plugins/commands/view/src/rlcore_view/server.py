@@ -49,9 +49,12 @@ class PageServer:
             timeout = REQUEST_SECONDS
             protocol_version = "HTTP/1.1"
 
+            def handle(self) -> None:
+                with contextlib.suppress(ConnectionError):  # the browser may leave at any time
+                    super().handle()
+
             def do_GET(self) -> None:
-                with contextlib.suppress(ConnectionError):  # the browser may leave before it has the answer
-                    owner._serve(self)
+                owner._serve(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody reads it."""
