@@ -83,6 +83,13 @@ SCALED: Mapping[str, Scaled] = {
     "glm4.7-355B-A32B": Scaled(
         model_type="glm4_moe", ranks=4, sizes={"tensor": 2, "pipeline": 2, "expert": 2}
     ),
+    "kimi-k2-Thinking": Scaled(
+        model_type="deepseek_v3",
+        ranks=4,
+        sizes={"tensor": 2, "pipeline": 2, "expert": 2},
+        last=1,
+        covers=("kimi-k2-Instruct",),
+    ),
     "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=4, sizes={"tensor": 2, "context": 2, "expert": 4}),
     "glm4.7-30B-A3B": Scaled(
         model_type="glm4_moe_lite",
@@ -90,10 +97,9 @@ SCALED: Mapping[str, Scaled] = {
         sizes={"tensor": 2, "pipeline": 2, "context": 2, "expert": 4},
         last=1,
         mtp=True,
-        covers=("kimi-k2-Instruct", "kimi-k2-Thinking"),
     ),
 }
-"""Script → how it is trained here. The pipeline of deepseek-r1 is that of glm4.7-30B-A3B."""
+"""Script → how it is trained here. The pipeline of deepseek-r1 is that of kimi-k2-Thinking."""
 
 
 def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, model: Path) -> dict[str, Any]:
