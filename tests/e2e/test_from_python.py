@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,11 @@ print(json.dumps([run.summary, judged]))
 LONG = """
 import rlcore
 rlcore.train(algo="grpo", model="qwen3", cluster="processes", run_dir="run", steps=10_000, eval_every=0)
+"""
+
+LISTENING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's tests have it ignored
 """
 
 
@@ -136,6 +142,17 @@ def test_a_notebook_is_interrupted_and_trains_again(notebook: Notebook, tmp_path
     assert judged["eval"].keys() == {"order"}
     assert 0 <= judged["eval"]["order"]["score"] <= 1
     assert len((tmp_path / judged["samples"]).read_text().splitlines()) == 4
+
+
+def test_an_interrupted_script_leaves_a_run_that_has_stopped(tmp_path: Path) -> None:
+    script = start(LISTENING + LONG, tmp_path)
+    wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists())
+    family = psutil.Process(script.pid).children(recursive=True)
+    script.send_signal(signal.SIGINT)
+    _, errors = script.communicate(timeout=60)
+    assert script.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    gone(family)
 
 
 def test_a_killed_script_ends_its_run(tmp_path: Path) -> None:
