@@ -212,7 +212,12 @@ def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
             [],
             "megatron.context_size is no field of megatron-core's",
         ),
-        (COLOCATED + "critic.megatron.etp = 2\n", [], "critic.megatron.etp is no field of megatron-core's"),
+        (
+            COLOCATED + "critic.megatron.etp = 2\n",
+            [],
+            "critic.megatron.etp is no field of megatron-core's config classes. "
+            "Did you mean 'expert_tensor_parallel_size'?",
+        ),
         (COLOCATED + "sglang.pp = 2\n", [], "--sglang.pp"),
     ],
 )

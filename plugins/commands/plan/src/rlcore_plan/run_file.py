@@ -149,9 +149,10 @@ class File:
         for table in tables if known else ():
             for name in self.fields(table).values:
                 if name not in known:
+                    meant = trainer.synonyms.get(name)
+                    hint = f" Did you mean {meant!r}?" if meant else did_you_mean(name, known)
                     raise ConfigError(
-                        f"--config {self.path}: {table}.{name} is no field of {trainer.fields_of}."
-                        f"{did_you_mean(name, known)}"
+                        f"--config {self.path}: {table}.{name} is no field of {trainer.fields_of}.{hint}"
                     )
 
     @property
