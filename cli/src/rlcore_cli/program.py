@@ -122,14 +122,14 @@ class Program:
         program = self.with_files(paths, functions)
         return program, Layer(label=str(path), values=values)
 
-    def run_file(self, path: Path, otherwise: Mapping[str, Any]) -> "RunFile":
+    def run_file(self, path: Path, defaults: Mapping[str, Any]) -> "RunFile":
         """A run's TOML that may lack anything: only its names and the types of its values are checked.
 
-        `otherwise`: settings for where it says nothing. Its model and its data are not looked for. Raises
+        `defaults`: settings for where it says nothing. Its model and its data are not looked for. Raises
         `UserError`.
         """
         program, layer = self.read(path)
-        registry, values = program.plugins.registry, {**otherwise, **layer.values}
+        registry, values = program.plugins.registry, {**defaults, **layer.values}
         if values.get("model") not in registry.names(Kind.MODEL):  # only a preset suggests settings
             values = {name: value for name, value in values.items() if name.partition(".")[0] != "model"}
         (plain,) = written_out(registry, replace(layer, values=values))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Serving:
-    """They end with a stack: the engines last, because the others may still ask them.
+    """The stack that is given ends them, the engines last, because the others may still ask them.
 
     `chosen`, `evals`: what was prepared, where rewards know the URLs of the frozen models.
     """
