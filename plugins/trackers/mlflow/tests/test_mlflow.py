@@ -70,8 +70,8 @@ def test_what_mlflow_finds_of_a_run_and_of_its_resumption(
 
 
 def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'rlcore-mlflow\[client\]'"):
+    monkeypatch.setattr(importlib.util, "find_spec", {"mlflow": True}.get)
+    with pytest.raises(MissingPackageError, match=r"no matplotlib; pip install 'rlcore-mlflow\[client\]'"):
         Mlflow(MlflowConfig())
 
 

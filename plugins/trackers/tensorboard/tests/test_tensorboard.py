@@ -36,7 +36,7 @@ def track(folder: Path, *rows: dict[str, Any], step: int = 0, **config: Any) -> 
     trackers.start(RunInfo(folder=folder, settings={"lr": 0.5}, plugins={}, step=step))
     for row in rows:
         trackers.metrics(row)
-        trackers.evaluation(row["step"], {"easy": [SAMPLE, SAMPLE]})
+        trackers.evaluation(row["step"], {"easy": [SAMPLE, SAMPLE], "empty": []})
     trackers.end("completed")
 
 
@@ -131,8 +131,10 @@ def test_the_folder_may_be_another(tmp_path: Path) -> None:
 
 
 def test_without_the_writer_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'rlcore-tensorboard\[writer\]'"):
+    monkeypatch.setattr(importlib.util, "find_spec", {"tensorboardX": True}.get)
+    with pytest.raises(
+        MissingPackageError, match=r": found no matplotlib; pip install 'rlcore-tensorboard\[writer\]'"
+    ):
         Tensorboard(TensorboardConfig())
 
 

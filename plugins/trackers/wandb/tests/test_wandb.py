@@ -36,7 +36,7 @@ config = WandbConfig(mode="offline", project="copying", tags=("first",), samples
 trackers = Trackers({"wandb": Wandb(config)}, SilentDisplay())
 trackers.start(RunInfo(folder=folder, settings={"lr": 0.5}, plugins={"grpo": "0.1.0"}, step=step))
 trackers.metrics({"step": step + 1, "train/loss": 0.25, "note": "x"})
-trackers.evaluation(step + 1, {"easy": [sample, sample]})
+trackers.evaluation(step + 1, {"easy": [sample, sample], "empty": []})
 trackers.rollout(step + 1, [sample.but(extras={"advantages": ()})])
 trackers.end("sigterm")
 """
@@ -126,8 +126,10 @@ def test_without_an_account_there_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'rlcore-wandb\[client\]'"):
+    monkeypatch.setattr(importlib.util, "find_spec", {"wandb": True}.get)
+    with pytest.raises(
+        MissingPackageError, match=r": found no matplotlib; pip install 'rlcore-wandb\[client\]'"
+    ):
         Wandb(WandbConfig(mode="offline"))
 
 

@@ -28,11 +28,11 @@ class Mlflow(Tracker):
     """Logs to one run of MLflow, by a client of its own: whatever else uses MLflow here is left alone."""
 
     def __init__(self, config: MlflowConfig) -> None:
-        """Raises `MissingPackageError` without mlflow."""
-        if any(importlib.util.find_spec(name) is None for name in ("mlflow", "matplotlib")):
+        """Raises `MissingPackageError` without mlflow or matplotlib."""
+        missing = [name for name in ("mlflow", "matplotlib") if importlib.util.find_spec(name) is None]
+        if missing:
             raise MissingPackageError(
-                "--tracker mlflow: mlflow or matplotlib is not installed; "
-                "pip install 'rlcore-mlflow[client]'."
+                f"--tracker mlflow: found no {' and no '.join(missing)}; pip install 'rlcore-mlflow[client]'."
             )
         self._config = config
         self._client: MlflowClient
@@ -99,7 +99,8 @@ class Mlflow(Tracker):
         self._client.set_terminated(self._id, status)
 
     def _show(self, name: str, view: SampleView) -> None:
-        self._client.log_figure(self._id, view.figure(), f"distribution/{_key(name)}.png")
+        if view.distributions:
+            self._client.log_figure(self._id, view.figure(), f"distribution/{_key(name)}.png")
         if self._config.samples:
             table = {"columns": list(view.COLUMNS), "data": view.rows(self._config.samples)}
             self._client.log_dict(self._id, table, f"samples/{_key(name)}.json")

@@ -23,9 +23,10 @@ class Tensorboard(Tracker):
 
     def __init__(self, config: TensorboardConfig) -> None:
         """Raises `MissingPackageError` without tensorboardX or matplotlib."""
-        if any(importlib.util.find_spec(name) is None for name in ("tensorboardX", "matplotlib")):
+        missing = [name for name in ("tensorboardX", "matplotlib") if importlib.util.find_spec(name) is None]
+        if missing:
             raise MissingPackageError(
-                "--tracker tensorboard: tensorboardX or matplotlib is not installed; "
+                f"--tracker tensorboard: found no {' and no '.join(missing)}; "
                 "pip install 'rlcore-tensorboard[writer]'."
             )
         self._config = config
@@ -68,7 +69,8 @@ class Tensorboard(Tracker):
         self._writer.close()
 
     def _show(self, name: str, view: SampleView, step: int) -> None:
-        self._writer.add_figure(f"pictures/{name}", view.figure(), step)
+        if view.distributions:
+            self._writer.add_figure(f"pictures/{name}", view.figure(), step)
         for number, row in enumerate(view.rows(self._config.samples)):
             values = zip(view.COLUMNS, row, strict=True)
             text = "\n".join(f"{column}: {_shown(value)}" for column, value in values)

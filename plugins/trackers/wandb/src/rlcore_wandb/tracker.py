@@ -25,9 +25,10 @@ class Wandb(Tracker):
 
         Raises `ConfigError` where wandb would ask for an account.
         """
-        if any(importlib.util.find_spec(name) is None for name in ("wandb", "matplotlib")):
+        missing = [name for name in ("wandb", "matplotlib") if importlib.util.find_spec(name) is None]
+        if missing:
             raise MissingPackageError(
-                "--tracker wandb: wandb or matplotlib is not installed; pip install 'rlcore-wandb[client]'."
+                f"--tracker wandb: found no {' and no '.join(missing)}; pip install 'rlcore-wandb[client]'."
             )
         self._config = config
         self._mode: Any = config.mode or os.environ.get("WANDB_MODE") or "online"
@@ -93,7 +94,9 @@ class Wandb(Tracker):
         import matplotlib.pyplot  # noqa: F401  # wandb.Image relies on it
         import wandb
 
-        shown: dict[str, Any] = {f"pictures/{name}": wandb.Image(view.figure())}
+        shown: dict[str, Any] = {}
+        if view.distributions:
+            shown[f"pictures/{name}"] = wandb.Image(view.figure())
         if self._config.samples:
             rows = view.rows(self._config.samples)
             shown[f"samples/{name}"] = wandb.Table(columns=list(view.COLUMNS), data=rows)
