@@ -211,6 +211,14 @@ def test_a_slow_plugin_is_named_while_it_is_imported(
     )
 
 
+def test_a_plugin_that_is_fast_is_not_named(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.plugins.loader.SLOW_S", 600)
+    install("mine", REWARD.format(name="kind_words"))
+    warned: list[str] = []
+    load(Switches(only=("mine",)), warn=warned.append)
+    assert warned == []
+
+
 def test_a_hint_that_fails_names_the_plugin(install: Install, caplog: pytest.LogCaptureFixture) -> None:
     install("mine", "@hookimpl\ndef rlcore_foreign_settings():\n    yield 1 / 0", dist="my-plugin")
     assert list(loaded("mine").registry.foreign()) == []
