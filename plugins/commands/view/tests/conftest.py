@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
                 time.sleep(0.001)
         tracker.rollout(step, [sample(index, index / 4) for index in range(4)])
         row = {"step": step, "rollout/reward_mean": step / 4, "time/step_s": 2.0, "eval/easy/score": 0.5}
-        row["rollout/groups_dropped/zero_std"] = 3
+        row |= {"rollout/groups_dropped/zero_std": 3, "train/clip_fraction": 0.0}
         tracker.metrics(step, row | {"rollout/response_tokens": 8})
         trace.flush()
     trace.end("completed")

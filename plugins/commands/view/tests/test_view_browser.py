@@ -3,7 +3,6 @@
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +18,11 @@ from rlcore_view.server import PageServer
 IDLE_S = 60
 """The server must outlast the browser on a busy machine."""
 SEEN = {
-    "curves": ['href="#metrics/rollout/reward_mean"', "1 setting differs"],
+    "curves": [
+        'href="#metrics/rollout/reward_mean"',
+        'href="#metrics/eval/%3Cset%3E/score"',
+        "1 setting differs",
+    ],
     "samples": ["4 samples"],
     "timeline": ["Seconds of each step"],
     "evaluations": ["First, greatest and last"],
@@ -86,6 +89,12 @@ def test_curves_are_smoothed_hidden_and_drawn_over_time(runs: list[Path], browse
     raw, smooth, *_ = curves(4)
     assert (raw["y"], raw["opacity"]) == (first["y"], 0.25)
     assert smooth["y"] == pytest.approx([0.25, (0.25 / 2 + 0.5) / 1.5, (0.25 / 4 + 0.5 / 2 + 0.75) / 1.75])
+    browser.click("[aria-label='rollout/reward_mean larger']")
+    assert browser.wait("document.querySelectorAll('#large .legend .traces').length") == 2
+    browser.run("document.getElementById('large').close()")
+    browser.click("[aria-label='train/clip_fraction larger']")
+    assert browser.wait("document.querySelector('#large .plot').layout?.yaxis.range")[0] == 0
+    browser.run("document.getElementById('large').close()")
     browser.choose("Smoothing", "0")
     browser.choose("Over", "seconds")
     browser.click(".run")
@@ -136,12 +145,12 @@ def test_tokens_are_coloured_by_each_of_their_values(folder: Path, browser: Brow
 def test_a_late_answer_does_not_replace_the_tab_that_was_chosen_meanwhile(
     folder: Path, browser: Browser
 ) -> None:
-    answers, asked = Answers([folder]), threading.Event()
+    answers, asked, chosen = Answers([folder]), threading.Event(), threading.Event()
 
     def late(path: str) -> Json:
         if path == "run/0/samples/eval-0":
             asked.set()
-            time.sleep(0.3)
+            assert chosen.wait(IDLE_S)
         return answers.of(path)
 
     browser.open(served(late) + "#samples")
@@ -149,6 +158,7 @@ def test_a_late_answer_does_not_replace_the_tab_that_was_chosen_meanwhile(
     assert asked.wait(IDLE_S)
     browser.run("location.hash = 'settings'")
     browser.wait("state.tab === 'settings'")
+    chosen.set()
     shown = browser.run("drawing.then(() => document.getElementById('main').innerHTML)")
     assert "(hidden)" in shown
     assert "Find in samples" not in shown
