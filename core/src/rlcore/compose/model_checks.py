@@ -18,8 +18,7 @@ TOP_EXPERTS = "num_experts_per_tok"
 def check_model(resolved: Resolved, config: Mapping[str, Any], role: str = "") -> None:
     """`ConfigError` where the run does not suit the model of `config`, its config.json.
 
-    `role`: whose model it is;
-    empty: the policy's.
+    `role`: whose model it is; empty: the policy's.
     """
     for sentence in _model_complaints(resolved, config, role):
         raise ConfigError(f"Of the {role}: {sentence}" if role in resolved.role_fields else sentence)

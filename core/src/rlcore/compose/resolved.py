@@ -33,10 +33,10 @@ class ModelChoice:
     """The model of a run.
 
     `name`: what `--model` has to say to choose it again. `path`: its Hugging Face directory; None: the
-    family's preset, which the factory `preset` writes with the config that
-    `preset_config` names. `hub`: `path` has config.json, and `models.download` fetches the weights.
-    `bridge_for`: the trainer that the bridge is written for. `lazy_bridge`: the driver does not import it.
-    `facts`: the factory of the function that reads the sizes in a config.json; empty: the family has none.
+    family's preset, which the factory `preset` writes with the config that `preset_config` names. `hub`:
+    `path` has config.json, and `models.download` fetches the weights. `bridge_for`: the trainer that the
+    bridge is written for. `lazy_bridge`: the driver does not import it. `facts`: the factory of the function
+    that reads the sizes in a config.json; empty: the family has none.
     """
 
     name: str
