@@ -214,7 +214,13 @@ def _is_had(verdict: FieldVerdict, field: KnownField, value: Any) -> bool:
         # a flag or the model may say something else than megatron-core's default
         is_default = not verdict.flag and verdict.kind != "model"
         values = [field.default] if is_default else []
-    return _plain(value) in [_plain(one) for one in values]
+    return _plain(value) in {text for one in values for text in _spellings(one)}
+
+
+def _spellings(known: Any) -> set[str]:
+    """`known` as `_plain` has it; AttnBackend.auto as "auto" too."""
+    texts = [known, known.rpartition(".")[2]] if isinstance(known, str) else [known]
+    return {_plain(text) for text in texts}
 
 
 def _text(value: Any) -> str:
@@ -222,12 +228,12 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As a text that is the same for `true` and True, 0 and "0.0", AttnBackend.auto and "auto"."""
+    """As a text that is the same for `true` and True, 0 and "0.0"."""
     text = str(value).lower()
     try:
         return str(float(text))
     except ValueError:
-        return text.rpartition(".")[2]
+        return text
 
 
 def _parse(name: str, value: Any) -> Any:
