@@ -62,7 +62,7 @@ def test_what_does_not_run_here_runs_with_the_changes_of_the_documentation(name:
 def test_the_scripts_for_larger_gpus_do_not_fit_on_80_gb(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In FP8 the weights take 70 GB of a GPU, of which the script gives its engines 0.7."""
+    """In FP8 the weights take 71 GB of a GPU, of which the script gives its engines 0.7."""
     found = translated(name, REGISTRY).settings
     write_inputs(tmp_path, name, found, REGISTRY)
     (tmp_path / "run.toml").write_text(dump_settings(found))

@@ -48,7 +48,7 @@ CHANGES: Mapping[str, str] = {
 CORRECTED = frozenset({"glm4.7-30B-A3B"})
 """Those of them that do not start at all as they are."""
 MEMORY_OF: Mapping[str, int] = dict.fromkeys(("kimi-k2-Instruct", "kimi-k2-Thinking"), 141)
-"""Scripts for larger GPUs: in FP8 too an engine of 16 GPUs has 70 GB of weights on each."""
+"""Scripts for larger GPUs: in FP8 too an engine of 16 GPUs has 71 GB of weights on each."""
 
 
 def rows(registry: Registry) -> Iterator[str]:

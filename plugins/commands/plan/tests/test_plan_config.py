@@ -142,7 +142,9 @@ def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
     one = Engines(count=1, sequences=1, tokens=1000)
     assert weights(DENSE, one, "bf16") == 2 * parameters(DENSE)
     eight = replace(one, tensor=8)
-    assert weights(DENSE, eight, "bf16") == pytest.approx(2 * parameters(DENSE) / 8, rel=1e-6)
+    assert weights(DENSE, eight, "bf16") == pytest.approx(2 * parameters(DENSE) / 8, rel=2e-4), (
+        "norms are whole"
+    )
     assert sequence_cache(DENSE, one, "bf16") == 1000 * 64 * 2 * 8 * 128 * 2
     assert sequence_cache(DENSE, eight, "bf16") * 8 == sequence_cache(DENSE, one, "bf16")
     assert sequence_cache(DENSE, replace(one, tensor=16), "bf16") == sequence_cache(DENSE, eight, "bf16")

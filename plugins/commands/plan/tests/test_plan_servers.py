@@ -107,6 +107,17 @@ def test_quantized_weights_are_counted_by_their_bits() -> None:
     assert weights(DENSE, replace(one, weight_bits=4), "bf16") == 2 * full + linear // 2
 
 
+def test_routers_norms_and_latent_projections_are_whole_on_each_rank() -> None:
+    """As SGLang 0.5.23 loads tiny models on two ranks."""
+    facts = read_facts("deepseek-v3", REGISTRY)
+    one = Engines(count=1, sequences=1, tokens=1)
+    names = ("router", "q_down", "kv_down", "norm")
+    undivided = sum(2 * weight.numel for weight in whole(facts) if weight.name.endswith(names))
+    several = weights(facts, replace(one, tensor=32), "bf16")
+    assert several == undivided + (weights(facts, one, "bf16") - undivided) // 32
+    assert undivided > 0.04 * several
+
+
 def test_a_quantization_of_the_engine_is_read(judged: Any) -> None:
     plain, eight = judged(RUN), judged(RUN + 'sglang.quantization = "fp8"\n')
     found = [one["phases"][-1]["items"]["engine's weights"] for one in (plain, eight)]

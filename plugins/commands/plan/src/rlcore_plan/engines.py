@@ -11,6 +11,8 @@ from rlcore_plan.weights import Weight, stage
 
 FULL = ("embedding", "output", "values", "router", "qkv_bias")
 """Weights, beside the norms, that no quantization touches."""
+WHOLE = ("router", "q_down", "kv_down")
+"""Weights, beside the norms, that each rank has whole."""
 BITS = 8
 
 
@@ -80,10 +82,12 @@ def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float
     """
     found = stage(facts, Layout(world=1), 0, values=engines.is_classifier)
     experts = sum(_held(weight, engines, dtype) for weight in found if weight.is_expert)
-    dense = sum(_held(weight, engines, dtype) for weight in found) - experts
-    divided = dense // (engines.tensor // engines.parts) + int(experts * experts_read) // engines.tensor
-    drafted = divided // facts.layers if engines.is_drafting else 0
-    return divided // engines.pipeline + drafted
+    whole = sum(_held(weight, engines, dtype) for weight in found if _is_whole(weight))
+    rest = sum(_held(weight, engines, dtype) for weight in found) - experts - whole
+    divided = rest // (engines.tensor // engines.parts) + int(experts * experts_read) // engines.tensor
+    held = whole + divided
+    drafted = held // facts.layers if engines.is_drafting else 0
+    return held // engines.pipeline + drafted
 
 
 def _held(weight: Weight, engines: Engines, dtype: str) -> int:
@@ -91,6 +95,10 @@ def _held(weight: Weight, engines: Engines, dtype: str) -> int:
     if engines.weight_bits is None or not is_quantized(weight):
         return weight.numel * BYTES[engines.dtype or dtype]
     return weight.numel * engines.weight_bits // BITS
+
+
+def _is_whole(weight: Weight) -> bool:
+    return weight.name in WHOLE or weight.name.endswith("norm")
 
 
 def is_quantized(weight: Weight) -> bool:
