@@ -21,6 +21,20 @@ from rlcore_testing.ranks import run_ranks
 
 REGISTRY = load().registry
 
+RECORDS = [entry.record for entry in REGISTRY.entries(Kind.MODEL)]
+PRESETS = [one for one in RECORDS if isinstance(one, ModelFamily) and one.preset]
+
+
+@pytest.mark.parametrize("family", PRESETS, ids=lambda family: family.name)
+def test_a_preset_is_what_its_config_says(family: ModelFamily, tmp_path: Path) -> None:
+    """What a dry run and a plan are told is the model that the run trains."""
+    assert family.preset
+    assert family.preset_config
+    Part(name=family.name, factory=family.preset).load()(tmp_path, 0)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written == Part(name=family.name, factory=family.preset_config).load()
+
+
 PUBLISHED = {
     "deepseek-v3": (671e9, 37e9),
     "glm-4-32b": (32.6e9, None),
