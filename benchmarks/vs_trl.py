@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from common import (
+    RESULTS,
     Row,
     command,
     endless,
@@ -148,7 +149,7 @@ def main() -> None:
     options.add_argument("--cases", nargs="+", default=[case.name for case in CASES], help="which ones")
     options.add_argument("--steps", type=int, help="steps of a run (tiny: 40, large: 6)")
     options.add_argument("--warmup", type=int, help="first steps that do not count (tiny: 10, large: 2)")
-    options.add_argument("--rounds", type=int, default=2, help="runs of each side, in alternation")
+    options.add_argument("--rounds", type=int, help="runs of each side, in alternation (tiny: 5, large: 2)")
     args = options.parse_args()
     facts = machine(args.threads) | {
         "matmul_gflops_bf16": round(matmul_gflops(args.threads, "bfloat16"), 1),
@@ -156,9 +157,16 @@ def main() -> None:
     }
     python = trl_python(args.trl_venv)
     rows: list[Row] = []
-    for case in (case for case in CASES if case.name in args.cases):
-        rows += compare(case, args, python, facts)
+    for case in CASES:
+        rows += compare(case, args, python, facts) if case.name in args.cases else _earlier(case)
     publish("vs_trl", facts, {"rows": rows}, table(rows), dry=args.dry)
+
+
+def _earlier(case: Case) -> list[Row]:
+    """The stored rows of a case that is not measured now."""
+    file = RESULTS / "vs_trl.json"
+    rows: list[Row] = json.loads(file.read_text())["rows"] if file.exists() else []
+    return [row for row in rows if str(row["case"]).startswith(f"{case.name}:")]
 
 
 def trl_python(venv: Path) -> Path:
@@ -182,7 +190,7 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     warmup = min(args.warmup or (10 if case.samples > 128 else 2), steps - 1)
     theirs: dict[Way, list[Times]] = {way: [] for way in case.ways}
     ours: dict[Own, list[Times]] = {own: [] for own in case.own}
-    for number in range(args.rounds):
+    for number in range(args.rounds or (5 if case.samples > 128 else 2)):
         for way, found in theirs.items():
             job = _job(case, work, model, prompts, steps=steps, threads=args.threads, way=way)
             found.append(_trl(python, job, warmup))

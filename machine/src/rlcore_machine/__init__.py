@@ -2,5 +2,6 @@
 
 from rlcore_machine.fork_server import Forked, ForkServer, name_process
 from rlcore_machine.heap import keep_memory, settle_heap
+from rlcore_machine.threads import switch_threads_often
 
-__all__ = ["ForkServer", "Forked", "keep_memory", "name_process", "settle_heap"]
+__all__ = ["ForkServer", "Forked", "keep_memory", "name_process", "settle_heap", "switch_threads_often"]

@@ -111,7 +111,8 @@ def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
         return [batch]
     units, costs = batch.units(), batch.costs
     loads = [sum(costs[row] for row in unit) for unit in units]
-    minibatch = [int(batch.per_sample["minibatch"][unit[0]]) for unit in units]
+    of_row = batch.per_sample["minibatch"].tolist()
+    minibatch = [of_row[unit[0]] for unit in units]
     rows: list[list[int]] = [[] for _ in range(ranks)]
     for number in sorted(set(minibatch)):
         # Each mini-batch by itself, so that all ranks take each optimizer step for about as long.

@@ -23,7 +23,7 @@ from rlcore.rollout.context import TokenizerContext
 from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
-from rlcore_machine import settle_heap
+from rlcore_machine import settle_heap, switch_threads_often
 
 if TYPE_CHECKING:
     from rlcore.api.generation import Completion
@@ -62,6 +62,7 @@ class RolloutWorker:
         self._built = [self._generators.of(part) for part in parts]
         logging.getLogger().addHandler(_Forwarding(self))
         settle_heap()
+        switch_threads_often()
         threading.Thread(target=self._run, daemon=True, name="generators").start()
 
     def put(self, messages: Sequence[Message]) -> None:

@@ -36,7 +36,7 @@ from rlcore.runtime.trainer import TrainerGroup
 from rlcore.tasks import together
 from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
-from rlcore_machine import settle_heap
+from rlcore_machine import settle_heap, switch_threads_often
 from rlcore_machine.reaper import Reaper, scratch
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class RunProcesses:
             with self._tracked(loop, stop) as ended:
                 stop.can_save = True
                 settle_heap()
+                switch_threads_often()
                 reason = await self._watched(loop, *watches)
                 ended.append(reason)
             if trainer is not None:
