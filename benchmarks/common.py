@@ -271,6 +271,13 @@ def publish(name: str, facts: Row, found: Mapping[str, Any], text: str, *, dry: 
     splice(name, body)
 
 
+def stored_rows(name: str) -> list[Row]:
+    """The rows that `publish` stored last; none: it has stored nothing."""
+    file = RESULTS / f"{name}.json"
+    rows: list[Row] = json.loads(file.read_text())["rows"] if file.exists() else []
+    return rows
+
+
 def splice(name: str, body: str) -> None:
     """Replace what stands between the markers of `name`, in the page of docs/ that has them."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from common import RESULTS, RLCORE, Row, machine, parser, publish, say, table
+from common import RLCORE, Row, machine, parser, publish, say, stored_rows, table
 
 FLAGS = (
     *(
@@ -136,9 +136,7 @@ def main() -> None:
     if (code := _run(["--run-dir", str(reference), *ALONE], folder)[0].wait(LIMIT_S)) != 0:
         raise SystemExit(f"the run that is left alone ended with {code}")
     expected = _metrics(reference)
-    kept = RESULTS / "kills.json"
-    before = json.loads(kept.read_text())["rows"] if kept.exists() else []
-    rows: dict[str, Row] = {row["attempt"]: row for row in before}
+    rows: dict[str, Row] = {row["attempt"]: row for row in stored_rows("kills")}
     for number, attempt in enumerate(ATTEMPTS):
         if args.only in str(attempt):
             try:

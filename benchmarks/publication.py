@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import json
 import os
 import secrets
 import shutil
@@ -28,7 +27,7 @@ from pathlib import Path
 
 import psutil
 import torch
-from common import RESULTS, Row, machine, make_model, parser, publish, say, table
+from common import Row, machine, make_model, parser, publish, say, stored_rows, table
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -278,13 +277,11 @@ def main() -> None:
 
 def _kept(rows: Sequence[Row]) -> list[Row]:
     """Earlier rows of what was not measured now."""
-    file = RESULTS / "publication.json"
-    before: list[Row] = json.loads(file.read_text())["rows"] if file.exists() else []
     keys = ("parameters", "engine", "way")
     measured_now = {tuple(row[key] for key in keys) for row in rows}
     return [
         row | {"peak MB": row.get("peak MB")}
-        for row in before
+        for row in stored_rows("publication")
         if tuple(row[key] for key in keys) not in measured_now
     ]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from common import (
-    RESULTS,
     Row,
     command,
     endless,
@@ -22,6 +21,7 @@ from common import (
     parser,
     publish,
     say,
+    stored_rows,
     table,
     train,
     verdict,
@@ -105,6 +105,11 @@ class Case:
         """In a step."""
         return self.prompts * self.group
 
+    @property
+    def is_short(self) -> bool:
+        """Whether its steps take so little time that many are needed."""
+        return self.samples > 128
+
 
 LARGE = {
     "layers": 8,
@@ -164,9 +169,7 @@ def main() -> None:
 
 def _earlier(case: Case) -> list[Row]:
     """The stored rows of a case that is not measured now."""
-    file = RESULTS / "vs_trl.json"
-    rows: list[Row] = json.loads(file.read_text())["rows"] if file.exists() else []
-    return [row for row in rows if str(row["case"]).startswith(f"{case.name}:")]
+    return [row for row in stored_rows("vs_trl") if str(row["case"]).startswith(f"{case.name}:")]
 
 
 def trl_python(venv: Path) -> Path:
@@ -186,11 +189,11 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     work = args.work / case.name
     model = _model(case, work / "model")
     prompts = _prompts(work / "prompts.jsonl", case.prompts * 8)
-    steps = args.steps or (40 if case.samples > 128 else 6)
-    warmup = min(args.warmup or (10 if case.samples > 128 else 2), steps - 1)
+    steps = args.steps or (40 if case.is_short else 6)
+    warmup = min(args.warmup or (10 if case.is_short else 2), steps - 1)
     theirs: dict[Way, list[Times]] = {way: [] for way in case.ways}
     ours: dict[Own, list[Times]] = {own: [] for own in case.own}
-    for number in range(args.rounds or (5 if case.samples > 128 else 2)):
+    for number in range(args.rounds or (5 if case.is_short else 2)):
         for way, found in theirs.items():
             job = _job(case, work, model, prompts, steps=steps, threads=args.threads, way=way)
             found.append(_trl(python, job, warmup))
