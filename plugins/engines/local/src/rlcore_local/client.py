@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rlcore import Completion, EngineClient, Sampling
+from rlcore import Completion, EngineClient, Sampling, end_tasks
 from rlcore_local.joint_requests import GENERATE, JointRequests
 
 
@@ -23,9 +23,7 @@ class LocalClient(EngineClient):
         """Fails those that wait for others of their session, too."""
         for session in self._sessions.values():
             session.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         await super().close()
 
     async def generate(
