@@ -93,7 +93,7 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("train --stop -end -lr 3", "error: -lr: expected two dashes, --lr."),
         (
             "plan --model qwen3",
-            "error: --gpu-memory is missing: GB (1e9 bytes) of each; see rlcore plan --help.",
+            "error: --gpu-memory is missing: GB (1e9 bytes) of each GPU; see rlcore plan --help.",
         ),
     ],
 )

@@ -29,37 +29,64 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 
 
 @click.command()
-@click.option("--model", help="Preset, Hugging Face directory, config.json or hub id.")
-@click.option("--config", type=click.Path(path_type=Path), help="Judge the layout of a run's TOML.")
-@click.option("--gpus", type=POSITIVE, help="GPUs of the trainer; of a file, of the engines too.")
-@click.option("--gpu-memory", required=True, type=GIGABYTES, help="GB (1e9 bytes) of each.")
-@click.option("--host-memory", type=GIGABYTES, help="GB of each node's own memory.  [not checked]")
-@click.option("--gpu-bandwidth", type=POSITIVE, help="Of a file: GB/s of a GPU's memory, for bounds.")
-@click.option("--network", type=POSITIVE, help="Of a file: GB/s of a node's network, for bounds.")
-@click.option("--gpus-per-node", default=8, show_default=True, type=POSITIVE, help="TP stays inside a node.")
-@click.option("--tp", type=POSITIVE, help="Tensor-parallel size; without it, all are tried.")
-@click.option("--pp", type=POSITIVE, help="Pipeline-parallel size; without it, all are tried.")
-@click.option("--cp", type=POSITIVE, help="Context-parallel size; without it, 1.")
-@click.option("--ep", type=POSITIVE, help="Expert-parallel size; without it, all are tried.")
-@click.option("--etp", type=POSITIVE, help="Expert-tensor-parallel size; without it, 1.")
+@click.option("--model", help="Hugging Face directory, config.json, hub id, published size or preset.")
+@click.option("--config", type=click.Path(path_type=Path), help="TOML of a run, whose layout to judge.")
+@click.option("--gpus", type=POSITIVE, help="GPUs of the trainer; with --config, of the whole run.")
+@click.option("--gpu-memory", required=True, type=GIGABYTES, help="GB (1e9 bytes) of each GPU.")
+@click.option("--host-memory", type=GIGABYTES, help="GB of host memory of each node.  [default: not checked]")
+@click.option(
+    "--gpu-bandwidth",
+    type=POSITIVE,
+    help="With --config: GB/s of a GPU's memory, to bound the speed of engines.",
+)
+@click.option(
+    "--network", type=POSITIVE, help="With --config: GB/s of a node's network, to bound a publication."
+)
+@click.option(
+    "--gpus-per-node",
+    default=8,
+    show_default=True,
+    type=POSITIVE,
+    help="GPUs of a node; TP stays inside one.",
+)
+@click.option("--tp", type=POSITIVE, help="Tensor-parallel size.  [default: all]")
+@click.option("--pp", type=POSITIVE, help="Pipeline-parallel size.  [default: all]")
+@click.option("--cp", type=POSITIVE, help="Context-parallel size.  [default: 1]")
+@click.option("--ep", type=POSITIVE, help="Expert-parallel size.  [default: all]")
+@click.option("--etp", type=POSITIVE, help="Expert-tensor-parallel size.  [default: 1]")
 @click.option(
     "--dtype",
     default="bf16",
     show_default=True,
     type=click.Choice(["bf16", "fp32"]),
-    help="Of the weights that compute.",
+    help="Type of the weights.",
 )
-@click.option("--tokens-per-rank", default=8192, show_default=True, type=POSITIVE, help="Of a micro-batch.")
-@click.option("--micro-batches", default=8, show_default=True, type=POSITIVE, help="Of an optimizer step.")
-@click.option("--recompute/--no-recompute", default=None, help="Keep only the inputs of layers.  [if needed]")
-@click.option("--show", default=6, show_default=True, type=POSITIVE, help="Layouts of each kind to show.")
+@click.option(
+    "--tokens-per-rank", default=8192, show_default=True, type=POSITIVE, help="Tokens of a micro-batch."
+)
+@click.option(
+    "--micro-batches",
+    default=8,
+    show_default=True,
+    type=POSITIVE,
+    help="Micro-batches of an optimizer step.",
+)
+@click.option(
+    "--recompute/--no-recompute",
+    default=None,
+    help="Compute layers again in the backward pass.  [default: if needed]",
+)
+@click.option(
+    "--show", default=6, show_default=True, type=POSITIVE, help="How many layouts of each kind to print."
+)
 @click.option("--explain", is_flag=True, help="Say what each number is made of.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan(program: Program, /, model: str | None, config: Path | None, gpus: int | None, **given: Any) -> None:
-    """Say which layouts of a model fit, or whether a run's does, from config.json alone. Starts nothing.
+    """Say which layouts of a model fit on your GPUs, and why others do not.
 
-    The exit code is 1 where nothing fits.
+    With --config it judges the layout of a run. It only reads config.json, and starts nothing. The exit code
+    is 1 if nothing fits.
     """
     registry = program.plugins.registry
     machines = Machines(
