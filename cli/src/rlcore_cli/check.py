@@ -63,11 +63,11 @@ def _options(chosen: Iterable[Offer], registry: Registry, args: Sequence[str]) -
     yield click.Argument(["name"], required=False)
     yield options.GroupedOption(["--json", "as_json"], is_flag=True, help="Print JSON.", **own)
     yield options.GroupedOption(
-        ["--kind"], metavar="KIND", help="Of several parts called NAME: the ones of this kind.", **own
+        ["--kind"], metavar="KIND", help="Test only the part of this kind, if several are called NAME.", **own
     )
     for name, text in (("data", "prompts of a file"), ("task", "prompts of a task")):
         yield options.SettingOption(
-            name, f"--{name}", group=options.COMMAND, help=f"Ask and judge the {text}, not the suite's own."
+            name, f"--{name}", group=options.COMMAND, help=f"Use the {text} instead of the suite's own."
         )
     source = _source(registry, args)
     entries = [one.entry for one in chosen if one.entry is not None] + ([source] if source else [])

@@ -36,16 +36,16 @@ _ranks = click.option(
     type=click.IntRange(min=1),
     metavar="SIZE",
     help="Write the directory IN in FP8, with a scale for each block of SIZE x SIZE (published ones: 128). "
-    "It holds one file of IN at a time.",
+    "Memory holds one file of IN at a time.",
 )
 @click.pass_obj
 def convert(program: Program, source: Path, out: Path, ranks: int, fp8: int | None) -> None:
     """Convert weights between checkpoints and Hugging Face directories, one tensor at a time.
 
     If IN is RUN/checkpoints/N of a run, OUT becomes a directory that transformers and SGLang load. If IN
-    is such a directory, OUT becomes a checkpoint of it. `rlcore train … --weights OUT` reads that under
-    any layout, and it converts back. With --fp8, OUT becomes the same directory in FP8. OUT/checksums.json
-    says what was written.
+    is such a directory, OUT becomes a checkpoint of it, which `rlcore train … --weights OUT` reads under any
+    layout. With --fp8, OUT becomes the same directory in FP8. OUT/checksums.json has the checksum of each
+    file and tensor.
     """
     is_checkpoint = (source.resolve().parent.parent / RUN_TOML).is_file()
     if not (source.is_dir() and (is_checkpoint or (source / "config.json").is_file())):

@@ -26,9 +26,9 @@ plugins.add_command(show)
 plugins.add_command(
     CheckCommand(
         "check",
-        help="Run the conformance suite of its kind on the parts, or all parts of the plugin, called NAME; "
-        "their settings are flags, as of `rlcore train`. The exit code is 1 where a property fails.",
-        short_help="Run the conformance suite of its kind on a part.",
+        help="Test a part, or all parts of a plugin, by the conformance suite of its kind. Settings of the "
+        "part are flags, as in `rlcore train`. The exit code is 1 if a property fails.",
+        short_help="Test a part by the conformance suite of its kind.",
     )
 )
 

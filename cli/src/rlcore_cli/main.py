@@ -18,11 +18,11 @@ from rlcore_cli.program import Program, early_options, split, start
 INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2
 EXIT_CODES = {
-    0: "done; also a run that SIGTERM or SIGHUP has ended: it has saved",
-    1: "the run could not go on, or the answer is no: nothing fits, a property fails",
-    USAGE: "yours to mend: a setting, a file, a package",
+    0: "done; also if SIGTERM or SIGHUP ended the run, after a checkpoint",
+    1: "the run failed, or the answer is no: nothing fits, a property fails",
+    USAGE: "something that you gave is wrong: a setting, a file, a package",
     INTERRUPTED: "Ctrl-C",
-    TERMINATED: "SIGTERM or SIGHUP before there was anything to save",
+    TERMINATED: "SIGTERM or SIGHUP, before there was anything to save",
 }
 AS_JSON = "--json"
 """With it, a command ends with one JSON object on stdout; an error is one too."""

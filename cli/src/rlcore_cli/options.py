@@ -222,7 +222,7 @@ def passed_help(selection: Selection) -> dict[str, tuple[str, str]]:
             own = f"a field of the critic, reference or teacher alone, in place of --{config.table}.FIELD"
             found[f"role {config.table}"] = (f"--ROLE.{config.table}.FIELD VALUE", own)
     whose = "any field of the server of that frozen model, by its own name"
-    own = "any field of the servers of that engine group, in place of that of all engines"
+    own = "any field of the servers of that engine group, for this group alone"
     return {
         **found,
         FROZEN: (f"--{FROZEN}.NAME.FIELD VALUE", whose),

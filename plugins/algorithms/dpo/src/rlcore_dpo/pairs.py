@@ -18,7 +18,7 @@ Row = dict[str, Any]
     "--out", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write; a new one."
 )
 def pairs(samples: tuple[Path, ...], out: Path) -> None:
-    """Of each prompt in SAMPLES (RUN/samples/rollout-N.jsonl), the best and the worst response as a pair."""
+    """Pair the best and the worst response to each prompt in SAMPLES (RUN/samples/rollout-N.jsonl)."""
     if out.exists():
         raise DataError(f"--out {out}: exists already; name a file that does not.")
     found = list(best_and_worst(row for path in samples for row in _rows(path)))

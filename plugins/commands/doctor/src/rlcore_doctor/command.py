@@ -20,9 +20,9 @@ CHOSEN = (Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER)
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--engine", metavar="NAME", help="The engine that runs will have.  [the default one]")
-@click.option("--trainer", metavar="NAME", help="The trainer that runs will have.  [the default one]")
-@click.option("--cluster", metavar="NAME", help="The cluster that runs will be on.  [the default one]")
+@click.option("--engine", metavar="NAME", help="Look at what this engine needs.  [the default one]")
+@click.option("--trainer", metavar="NAME", help="Look at what this trainer needs.  [the default one]")
+@click.option("--cluster", metavar="NAME", help="Look at what this cluster needs.  [the default one]")
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED, metavar="[--KIND.FIELD VALUE]…")
 @click.pass_obj
 def doctor(
@@ -36,8 +36,8 @@ def doctor(
 ) -> None:
     """Say whether this machine has what a run needs: each line is ok, or says what to do.
 
-    Settings of engine, trainer and cluster are given as to `rlcore train`: --engine.python PATH. The exit
-    code is 1 where something would stop a run.
+    Give settings of engine, trainer and cluster as in `rlcore train`: --engine.python PATH. The exit code is
+    1 if something would stop a run.
     """
     from rlcore_doctor import machine
 

@@ -34,7 +34,7 @@ RUNS = click.argument("runs", metavar="RUN…", nargs=-1, required=True, type=cl
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def view(runs: tuple[Path, ...], port: int, idle: float, no_browser: bool) -> None:
-    """Show runs in the browser, from their folders alone, while they go on or after."""
+    """Show runs in the browser, while they go on or afterwards. It needs only their folders."""
     answers = Answers(runs)
     try:
         server = PageServer(page.files(), answers.of, port=port, idle_s=idle * 60)
