@@ -16,8 +16,8 @@ from rlcore.api.config import Config
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.api.types import Json, Prompt, Sample
 from rlcore.runtime.callbacks import Callbacks
-from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.trackers import Trackers
+from rlcore_jsonl.tracker import Jsonl
 from rlcore_testing.display import SilentDisplay
 
 KEYS, SAMPLES = 60, 256

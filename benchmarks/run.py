@@ -34,7 +34,7 @@ MEASURED = {
     "attack": (SESSION,),
     "trainer_step": (MEGATRON, f"{CORE}/learning"),
     "profile_step": (MEGATRON, f"{CORE}/learning"),
-    "hook_calls": (f"{CORE}/runtime", f"{CORE}/tracking"),
+    "hook_calls": (f"{CORE}/runtime", f"{CORE}/tracking", "plugins/trackers/jsonl/src"),
     "memory": (f"{CORE}/api", MEGATRON),
     "head_memory": (MEGATRON,),
     "sleep": (MEGATRON, "plugins/commands/plan/src"),

@@ -23,11 +23,11 @@ from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt
 from rlcore.plugins.loader import Switches, load
-from rlcore.tracking.jsonl import Jsonl
 from rlcore_cli import plugin as cli
 from rlcore_cli.main import run
 from rlcore_cli.naming import Offer, offers
 from rlcore_cli.program import start
+from rlcore_jsonl.tracker import Jsonl
 from rlcore_megatron.testing.bridges import BridgeConformance
 from rlcore_testing.conformance import Subject
 from rlcore_testing.filters import scored

@@ -42,7 +42,7 @@ from rlcore.tracking.display import Summary
 from rlcore_cli.display import TerminalDisplay
 from rlcore.api.config import Config
 from rlcore import RunInfo
-from rlcore.tracking.jsonl import Jsonl
+from rlcore_jsonl.tracker import Jsonl
 from rlcore.tracking.trackers import Trackers
 
 run, as_json, row = Path(sys.argv[1]), sys.argv[2] == "json", json.loads(sys.argv[3])

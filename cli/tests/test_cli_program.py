@@ -130,7 +130,7 @@ def test_the_own_commands_are_there_without_any_plugin(
     monkeypatch.setenv("RLCORE_PLUGINS", "")
     assert run(["plugins", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert {row["distribution"] for row in listed["plugins"]} == {"rlcore", "rlcore-cli"}
+    assert {row["distribution"] for row in listed["plugins"]} == {"rlcore-cli", "rlcore-jsonl"}
     assert {"kind": "tracker", "name": "jsonl"}.items() <= listed["plugins"][0].items()
     assert listed["broken"] == []
     assert run(["--help"]) == 0

@@ -14,7 +14,7 @@ from command import SMALL, Run, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("algorithms/grpo", "generators/single_turn", "models/qwen", "producers/sampling", "rewards/text")
-KEPT = ("clusters", "engines", "sources", "trainers")
+KEPT = ("clusters", "engines", "sources", "trackers", "trainers")
 """Kinds of which a run needs one, and of which none is copied."""
 OURS, THEIRS = "rlcore", "acme"
 RECORD_NAME = re.compile(r'\bname="(\w+)"')
@@ -49,7 +49,7 @@ def test_renamed_wheels_train_without_the_bundled_plugins(run: Run, site: Path, 
     listed = json.loads(run(*off, "plugins", "--json", env=env).stdout)
     assert listed["broken"] == []
     providers = {part["distribution"] for part in listed["plugins"]}
-    assert providers == {"rlcore", "rlcore-cli", *kept, *(f"{THEIRS}-{n.replace('_', '-')}" for n in bundled)}
+    assert providers == {"rlcore-cli", *kept, *(f"{THEIRS}-{n.replace('_', '-')}" for n in bundled)}
 
     folder = tmp_path / "run"
     parts = ("--algo", "acme_grpo", "--model", "acme_qwen3", "--reward", "acme_token_match")

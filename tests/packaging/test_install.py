@@ -39,6 +39,7 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
         assert dist.metadata["Description-Content-Type"] == "text/markdown"
     listed, broken = offered(tmp_path / "env")
     assert listed == set(installed) - {
+        "rlcore",
         "rlcore-workspace",
         "rlcore-machine",
         "rlcore-sandbox",
@@ -50,7 +51,8 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
 
 def test_one_plugin_installs_by_itself_once_core_is_there(tmp_path: Path, third_party: Path) -> None:
     environment(tmp_path / "env", third_party)
-    install(tmp_path / "env", *(ROOT / member for member in ("machine", "core", "toolkit", "testing", "cli")))
-    assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli"}, [])
+    command = ("machine", "core", "toolkit", "testing", "plugins/trackers/jsonl", "cli")
+    install(tmp_path / "env", *(ROOT / member for member in command))
+    assert offered(tmp_path / "env") == ({"rlcore-cli", "rlcore-jsonl"}, [])
     install(tmp_path / "env", ROOT / "plugins/generators/single_turn")
-    assert offered(tmp_path / "env") == ({"rlcore", "rlcore-cli", "rlcore-single-turn"}, [])
+    assert offered(tmp_path / "env") == ({"rlcore-cli", "rlcore-jsonl", "rlcore-single-turn"}, [])

@@ -67,8 +67,8 @@ def test_a_member_states_what_it_is(member: Path) -> None:
 @each_member
 def test_a_member_has_one_entry_point_named_after_it(member: Path) -> None:
     name = import_name(member).removeprefix("rlcore").removeprefix("_")
-    expected = {name: f"rlcore_{name}.plugin"} if name else {"core": "rlcore.plugins.builtin"}
-    if name in ("machine", "sandbox", "toolkit", "testing"):  # libraries: they bring no part
+    expected = {name: f"rlcore_{name}.plugin"}
+    if name in ("", "machine", "sandbox", "toolkit", "testing"):  # core and libraries: they bring no part
         assert "entry-points" not in project(member)
         return
     assert project(member)["entry-points"] == {"rlcore": expected}

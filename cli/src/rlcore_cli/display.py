@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rlcore.api.types import Json
-from rlcore.tracking.jsonl import read_metrics
+from rlcore.runtime.run_folder import METRICS_FILE, read_metrics
 from rlcore_cli.columns import COLUMNS, Column, cells, evaluations
 from rlcore_cli.curve import MARKS, Points, curve
 
@@ -84,7 +84,7 @@ class TerminalDisplay:
         return sys.stderr if self._json else sys.stdout
 
     def _closing(self, summary: Summary) -> list[str]:
-        lines = ["", *self._plot(Path(summary.run) / "metrics.jsonl"), ""]
+        lines = ["", *self._plot(Path(summary.run) / METRICS_FILE), ""]
         scores = ", ".join(f"{name} {score:.3f}" for name, score in summary.eval.items())
         lines.append(f"{summary.exit_reason}: step {summary.steps} after {summary.seconds:.1f} s")
         if scores:

@@ -19,11 +19,11 @@ from rlcore.runtime.evals import evaluations
 from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
 from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
-from rlcore.runtime.run_folder import run_folder
+from rlcore.runtime.run_folder import SAMPLES_FOLDER, run_folder
 from rlcore.runtime.serving import Serving
 from rlcore.runtime.signals import signals_raise
 from rlcore.tasks import first, together
-from rlcore.tracking.jsonl import SAMPLES, write_samples
+from rlcore_jsonl.tracker import write_samples
 from rlcore_machine.reaper import Reaper, scratch
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> Ev
         display.phase(f"Connecting to the cluster {chosen.cluster.name}")
         connect(cluster, reaper, cpus=cpus_of(served_bundles(served)))
         results = asyncio.run(_evaluate(served, cluster, reaper, display))
-        file = folder / SAMPLES / FILE
+        file = folder / SAMPLES_FOLDER / FILE
         write_samples(file, {name: result.samples for name, result in results.items()})
     return EvalSummary(
         model=chosen.model.name,

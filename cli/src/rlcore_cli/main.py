@@ -14,6 +14,7 @@ import click
 from rlcore.api.errors import PluginError, RlcoreError, Terminated
 from rlcore_cli import __version__, plugin
 from rlcore_cli.program import Program, early_options, split, start
+from rlcore_jsonl import plugin as jsonl
 
 INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2
@@ -24,6 +25,8 @@ EXIT_CODES = {
     INTERRUPTED: "Ctrl-C",
     TERMINATED: "SIGTERM or SIGHUP, before there was anything to save",
 }
+OWN = {"cli": plugin, "jsonl": jsonl}
+"""The plugins that no switch leaves out. A run without `jsonl` would leave no `metrics.jsonl`."""
 AS_JSON = "--json"
 """With it, a command ends with one JSON object on stdout; an error is one too."""
 
@@ -40,7 +43,7 @@ def run(args: Sequence[str]) -> int:
     """The exit code of `rlcore ARGS`, one of `EXIT_CODES`."""
     try:
         switches, functions, rest = split(args)
-        program = start(switches, {"cli": plugin}, functions)
+        program = start(switches, OWN, functions)
         code = group(program).main(args=rest, prog_name="rlcore", standalone_mode=False, obj=program)
         sys.stdout.flush()
     except RlcoreError as error:

@@ -418,6 +418,11 @@ from .rollout.metrics import (
 from .rollout.pipeline import (
     GroupPipeline as GroupPipeline,
 )
+from .runtime.run_folder import (
+    METRICS_FILE as METRICS_FILE,
+    SAMPLES_FOLDER as SAMPLES_FOLDER,
+    read_metrics as read_metrics,
+)
 from .tasks import (
     end_tasks as end_tasks,
     together as together,

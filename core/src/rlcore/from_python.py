@@ -29,8 +29,7 @@ from rlcore.api.records import Kind
 from rlcore.checkpoint.folder import checkpoints
 from rlcore.config import toml
 from rlcore.plugins.function_source import write_functions
-from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
-from rlcore.tracking.jsonl import METRICS, SAMPLES, read_metrics
+from rlcore.runtime.run_folder import CHECKPOINTS, METRICS_FILE, RUN_TOML, SAMPLES_FOLDER, read_metrics
 
 if TYPE_CHECKING:
     import pandas
@@ -67,7 +66,7 @@ class Run:
     @property
     def metrics(self) -> pandas.DataFrame:
         """A row a step, a column a key of docs/metrics.md; `step` is the index."""
-        rows = read_metrics(self.folder / METRICS)
+        rows = read_metrics(self.folder / METRICS_FILE)
         return _pandas().DataFrame(rows).set_index("step") if rows else _pandas().DataFrame()
 
     @property
@@ -81,7 +80,8 @@ class Run:
         kind="rollout": the samples that step trained on, where the run has `save_rollouts_every`.
         """
         files = {
-            int(file.stem.rpartition("-")[2]): file for file in self.folder.glob(f"{SAMPLES}/{kind}-*.jsonl")
+            int(file.stem.rpartition("-")[2]): file
+            for file in self.folder.glob(f"{SAMPLES_FOLDER}/{kind}-*.jsonl")
         }
         wanted = max(files, default=None) if step is None else step
         if wanted not in files:

@@ -47,7 +47,7 @@ def test_parts_come_with_their_factories(make: Make) -> None:
     assert resolved.source.name == "copy"
     assert (resolved.model.family, resolved.model.path, resolved.model.preset) == ("tiny", None, "toy:preset")
     versions = {info.name: info.version for info in resolved.plugins}
-    assert set(versions) == {"core", "local", "sampling", "tasks", "toy_plugin.py"}
+    assert set(versions) == {"local", "sampling", "tasks", "toy_plugin.py"}
     assert versions["toy_plugin.py"] == f"sha256:{resolved.plugin_files[0].sha256}"
 
 

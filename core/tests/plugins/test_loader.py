@@ -9,6 +9,8 @@ from rlcore import __version__
 from rlcore.api.errors import PluginError
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore.plugins.registry import Registry
+from rlcore_jsonl import plugin as jsonl
 
 Install = Callable[..., str]
 
@@ -30,13 +32,19 @@ def versions(plugins: Plugins) -> dict[str, str]:
     return {info.name: info.version for info in plugins.infos}
 
 
-def test_core_registers_its_own_parts_through_its_own_hooks() -> None:
-    plugins = loaded()
-    assert not plugins.registry.names(Kind.ENGINE), "engines are plugins"
-    assert not plugins.registry.names(Kind.SOURCE), "so are sources"
+def test_core_has_no_parts() -> None:
+    assert not loaded().infos
+    assert not loaded().registry.entries()
+
+
+def test_no_switch_leaves_out_what_is_kept() -> None:
+    plugins = load(Switches(only=()), keep={"jsonl": jsonl})
     assert plugins.registry.names(Kind.TRACKER) == ["jsonl"]
-    assert [(info.name, info.dist) for info in plugins.infos] == [("core", "rlcore")]
-    assert set(versions(plugins)) == {"core"}
+    assert [(info.name, info.dist, info.version) for info in plugins.infos] == [
+        ("jsonl", "rlcore-jsonl", __version__)
+    ]
+    with pytest.raises(PluginError, match=r"^-p no:jsonl: it cannot be switched off\.$"):
+        load(Switches(off=("jsonl",)), keep={"jsonl": jsonl})
 
 
 def test_a_plugin_is_found_through_its_entry_point(install: Install) -> None:
@@ -74,7 +82,7 @@ def test_the_environment_holds_the_switches(install: Install) -> None:
 def test_only_leaves_the_others_out(install: Install) -> None:
     install("mine", REWARD.format(name="kind_words"))
     install("yours", REWARD.format(name="harsh_words"))
-    assert set(versions(loaded("yours"))) == {"core", "yours"}
+    assert set(versions(loaded("yours"))) == {"yours"}
 
 
 def test_a_switch_that_names_no_plugin_is_refused(install: Install) -> None:
@@ -83,8 +91,6 @@ def test_a_switch_that_names_no_plugin_is_refused(install: Install) -> None:
         load(Switches(off=("mien",)))
     with pytest.raises(PluginError, match=r"^RLCORE_PLUGINS=mien: no such plugin"):
         loaded("mien")
-    with pytest.raises(PluginError, match=r"^-p no:core: it cannot be switched off\.$"):
-        load(Switches(off=("core",)))
 
 
 BROKEN = {
@@ -151,7 +157,7 @@ def test_a_broken_plugin_is_kept_aside_and_the_others_load(install: Install, cas
     install(f"bad_{case}", body, dist="bad-plugin")
     install("mine", REWARD.format(name="kind_words"))
     plugins = loaded(f"bad_{case}", "mine")
-    assert set(versions(plugins)) == {"core", "mine"}
+    assert set(versions(plugins)) == {"mine"}
     (broken,) = plugins.broken
     assert (broken.name, broken.dist, broken.version) == (f"bad_{case}", "bad-plugin", "1.2.3")
     assert said in broken.error
@@ -244,10 +250,10 @@ def test_two_distributions_of_one_plugin_name_are_both_broken(install: Install) 
     assert all("first-plugin 1.2.3 and second-plugin 4.5" in plugin.error for plugin in broken)
 
 
-def test_nobody_takes_the_name_of_the_core(install: Install) -> None:
-    install("core", REWARD.format(name="kind_words"), dist="other-core")
-    (broken,) = load(Switches()).broken
-    assert (broken.dist, broken.error) == ("other-core", "the name 'core' is rlcore's own; choose another")
+def test_nobody_takes_the_name_of_a_plugin_that_is_kept(install: Install) -> None:
+    install("jsonl", REWARD.format(name="kind_words"), dist="other-jsonl")
+    (broken,) = load(Switches(), keep={"jsonl": jsonl}).broken
+    assert (broken.dist, broken.error) == ("other-jsonl", "the name 'jsonl' is rlcore's own; choose another")
 
 
 def test_a_clash_names_both_providers(install: Install) -> None:
@@ -290,11 +296,15 @@ def rlcore_trackers():
 def test_a_default_that_clashes_is_refused(install: Install) -> None:
     """Else a run would go on without its metrics.jsonl, or ask for a part that is installed twice."""
     install("other", TRACKER.format(name="other"))
-    assert [entry.record.name for entry in loaded("other").registry.defaults(Kind.TRACKER)] == ["jsonl"]
     install("mine", TRACKER.format(name="jsonl"))
-    registry = loaded("mine").registry
+
+    def registry_of(name: str) -> Registry:
+        return load(Switches(only=(name,)), keep={"jsonl": jsonl}).registry
+
+    assert [entry.record.name for entry in registry_of("other").defaults(Kind.TRACKER)] == ["jsonl"]
+    registry = registry_of("mine")
     said = (
-        r"^The tracker 'jsonl' is offered by two plugins, core \(.*\) and mine \(rlcore-mine 1\.2\.3\); "
+        r"^The tracker 'jsonl' is offered by two plugins, jsonl \(.*\) and mine \(rlcore-mine 1\.2\.3\); "
         r"switch one off with -p no:mine\.$"
     )
     for asked in (registry.defaults, registry.default):
@@ -335,7 +345,7 @@ def test_the_source_behind_data_is_found_by_what_it_is(install: Install) -> None
 
 def test_a_miss_says_what_exists(install: Install) -> None:
     with pytest.raises(PluginError) as caught:
-        loaded().registry.find(Kind.TRACKER, "jsonk", "--tracker")
+        loaded("jsonl").registry.find(Kind.TRACKER, "jsonk", "--tracker")
     assert str(caught.value) == "--tracker: found 'jsonk', expected one of jsonl. Did you mean 'jsonl'?"
     with pytest.raises(PluginError, match="no plugin offers any loss"):
         loaded().registry.find(Kind.LOSS, "ppo", "--loss")

@@ -47,8 +47,8 @@ def test_the_files_of_a_mix_and_of_a_task(tmp_path: Path) -> None:
 
 def test_the_plugins_are_those_that_are_used(tmp_path: Path) -> None:
     made_with = Provenance.of(run_of("grpo"))
-    assert {"torch", "megatron-core", "transformers"} <= set(made_with.libraries)
-    assert {"core", "grpo", "megatron"} <= set(made_with.plugins)
+    assert {"rlcore", "torch", "megatron-core", "transformers"} <= set(made_with.libraries)
+    assert {"jsonl", "grpo", "megatron"} <= set(made_with.plugins)
     assert "ppo" not in made_with.plugins
     assert made_with.plugins["grpo"]["distribution"] == "rlcore-grpo"
     assert made_with.plugins["grpo"]["url"].startswith("file:")

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.api.config import Config
 from rlcore.api.errors import CheckpointError
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.tracking import trackers as module
-from rlcore.tracking.jsonl import Jsonl, read_metrics
 from rlcore.tracking.trackers import Trackers
 from rlcore_testing.display import SilentDisplay
 
@@ -173,19 +171,3 @@ def test_an_essential_one_is_told_at_once_and_its_error_ends_the_run() -> None:
         told.metrics({"step": 1})
     told.end("failed")
     assert vital.events[-1] == ("end", "failed")
-
-
-def test_a_run_whose_essential_tracker_cannot_start_has_no_end_to_tell(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    told = Trackers({"jsonl": Jsonl(Config())}, SilentDisplay())
-    with pytest.raises(CheckpointError, match="could not be written"):
-        told.start(info(tmp_path / "file"))
-    told.end("failed")
-
-
-def test_jsonl_has_written_a_row_when_the_call_returns(tmp_path: Path) -> None:
-    told = Trackers({"jsonl": Jsonl(Config())}, SilentDisplay())
-    told.start(info(tmp_path))
-    told.metrics({"step": 1, "train/loss": 0.25})
-    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "train/loss": 0.25}]
-    told.end("completed")

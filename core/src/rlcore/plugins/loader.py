@@ -31,8 +31,8 @@ from rlcore.api.config import NAME
 from rlcore.api.errors import PluginError, did_you_mean, ended
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.records import Component, ForeignSetting, Kind
-from rlcore.plugins import builtin, files
-from rlcore.plugins.registry import CORE, FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
+from rlcore.plugins import files
+from rlcore.plugins.registry import FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Switches:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Switches:
-        """`RLCORE_PLUGINS=a,b` (empty: none but the core's own) and `RLCORE_STRICT_PLUGINS=1`."""
+        """`RLCORE_PLUGINS=a,b` (empty: none but those that are kept) and `RLCORE_STRICT_PLUGINS=1`."""
         only = environ.get(ONLY)
         names = None if only is None else tuple(name.strip() for name in only.split(",") if name.strip())
         return cls(only=names, strict=environ.get(STRICT, "") not in ("", "0"))
@@ -120,10 +120,15 @@ def load(
     """
     switches = switches or Switches.from_environment()
     loader = _Loader(warn)
-    kept = {CORE: builtin, **(keep or {})}
+    kept = keep or {}
     for name, module in kept.items():
-        dist = "rlcore" if name == CORE else f"rlcore-{name}"
-        own = PluginInfo(name=name, dist=dist, version=rlcore.__version__, origin=module.__name__)
+        own = PluginInfo(
+            name=name,
+            dist=f"rlcore-{name}",
+            version=rlcore.__version__,
+            origin=module.__name__,
+            is_kept=True,
+        )
         loader.add(own, partial(import_module, module.__name__))
     points = [
         point

@@ -47,9 +47,6 @@ HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
 }
 """Registration hook → the kind and the record that it yields."""
 
-CORE = "core"
-"""The plugin of core's own parts, which cannot be switched off."""
-
 PART_KINDS = (
     Kind.ADVANTAGE,
     Kind.LOSS,
@@ -112,12 +109,16 @@ FILE_VERSION = "sha256:"
 
 @dataclass(frozen=True, kw_only=True)
 class PluginInfo:
-    """The identity of a plugin. `origin`: the module of its entry point, or the path of its file."""
+    """The identity of a plugin. `origin`: the module of its entry point, or the path of its file.
+
+    `is_kept`: no switch leaves it out.
+    """
 
     name: str
     dist: str
     version: str
     origin: str
+    is_kept: bool = False
 
     def __str__(self) -> str:
         return f"{self.dist} {self.version}"
@@ -170,7 +171,7 @@ class Entry:
 
 def _clash(what: str, first_entry: Entry, second_entry: Entry) -> str:
     first, second = first_entry.provider, second_entry.provider
-    off = [f"-p no:{provider.name}" for provider in (first, second) if provider.name != CORE]
+    off = [f"-p no:{provider.name}" for provider in (first, second) if not provider.is_kept]
     return (
         f"{what} is offered by two plugins, {first.name} ({first}) and {second.name} ({second}); switch one "
         f"off with {' or '.join(off)}."

@@ -32,7 +32,7 @@ FILE = "provenance.jsonl"
 OWN = "rlcore"
 """The distribution that this package comes in."""
 
-LIBRARIES = ("tokenizers", "torch", "transformers")
+LIBRARIES = (OWN, "tokenizers", "torch", "transformers")
 """Distributions beside those of plugins, trainer and cluster whose version may change a run's numbers."""
 
 HASHED_BYTES = 2**20
@@ -45,9 +45,9 @@ class Provenance:
 
     `libraries`: version. `plugins`: those that are used, each with its distribution, its version (of a plugin
     file `sha256:…`), its origin (the module, or the path of the file), and its url where pip knows one.
-    `code`: SHA-256 of a package's Python files, for the packages of those plugins, and of the libraries that
-    they share and that stand on rlcore as they do. `data`: fingerprint of the files with the prompts to train
-    on.
+    `code`: SHA-256 of a package's Python files, for rlcore, the packages of those plugins, and the libraries
+    that they share and that stand on rlcore as they do. `data`: fingerprint of the files with the prompts to
+    train on.
     """
 
     libraries: Mapping[str, str]
@@ -59,7 +59,7 @@ class Provenance:
     def of(resolved: Resolved) -> Provenance:
         """Raises `DataError` where a file of the data cannot be read."""
         installed = [info for info in resolved.plugins if not is_file(info.version)]
-        modules = {info.origin for info in installed}
+        modules = {OWN, *(info.origin for info in installed)}
         modules |= {part.factory.partition(":")[0] for part in resolved.parts()}
         modules |= {name.replace("-", "_") for name in _shared({info.dist for info in installed})}
         source = resolved.source.build()

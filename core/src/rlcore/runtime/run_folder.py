@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import CheckpointError, ConfigError, RunError
+from rlcore.api.types import Json
 from rlcore.config import toml
 from rlcore.disk import replace_file
 from rlcore.plugins.files import write_all
@@ -26,6 +28,10 @@ MODEL_DIR = "model"
 """The folder with the model of a preset, if the run started from one."""
 
 CHECKPOINTS = "checkpoints"
+METRICS_FILE = "metrics.jsonl"
+"""The metrics: a flat JSON object a step, with `step`, `weight_version`, and names with a slash."""
+SAMPLES_FOLDER = "samples"
+"""The samples: `eval-STEP.jsonl` and `rollout-STEP.jsonl`."""
 _PRIVATE = 0o700
 """Prompts, samples and weights are their owner's."""
 PLUGINS = "plugins"
@@ -95,6 +101,12 @@ def check_folder(folder: Path, before: os.stat_result) -> None:
             f"{folder}: the run's folder is gone, somebody removed or moved it. The run ends, for what it "
             "learns could not be kept."
         )
+
+
+def read_metrics(path: Path) -> list[dict[str, Json]]:
+    """The rows of a run's `METRICS_FILE`, without a last line that a crash has cut short."""
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def write_settings(folder: Path, resolved: Resolved, provenance: Provenance, step: int) -> None:

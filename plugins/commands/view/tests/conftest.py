@@ -9,8 +9,8 @@ from browser import PROGRAM, Browser
 
 from rlcore import Json, Prompt, RunInfo, Sample, Score, Span
 from rlcore.api.config import Config
-from rlcore.tracking.jsonl import Jsonl
 from rlcore.tracking.trace import RUN, Trace
+from rlcore_jsonl.tracker import Jsonl
 
 EVIL = "</script><script>alert(1)</script>"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.tracking.jsonl import MetricsFile
 from rlcore.tracking.trace import RUN, Trace
+from rlcore_jsonl.tracker import MetricsFile
 from rlcore_view.answers import Answers
 from rlcore_view.descriptions import described
 from rlcore_view.metrics import MOST_POINTS

@@ -13,7 +13,7 @@ from rlcore.api.generation import Generator
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import RECORDED, GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.rollout.context import EngineContext
-from rlcore.tracking.jsonl import Jsonl
+from rlcore_jsonl.tracker import Jsonl
 from rlcore_replay.config import ReplayConfig
 from rlcore_replay.generator import Replay
 from rlcore_testing.generators import GeneratorConformance

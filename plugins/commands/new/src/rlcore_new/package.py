@@ -17,7 +17,10 @@ from rlcore import ConfigError, __version__, write_atomically
 
 TEMPLATES = Path(__file__).with_name("templates")
 COMMON, LICENSES, ABOUT = "common", "licenses", "template.toml"
-DEMO = ("cli", "grpo", "local", "megatron", "qwen", "ray", "sampling", "single-turn", "tasks", "text")
+DEMO = (
+    *("cli", "grpo", "jsonl", "local", "megatron", "qwen"),
+    *("ray", "sampling", "single-turn", "tasks", "text"),
+)
 """The members that `rlcore train --algo grpo --model qwen3` needs."""
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rlcore import ConfigError, Json, parse_json, read_settings, without_secrets
+from rlcore import (
+    METRICS_FILE,
+    SAMPLES_FOLDER,
+    ConfigError,
+    Json,
+    parse_json,
+    read_settings,
+    without_secrets,
+)
 from rlcore_view.metrics import Metrics
 from rlcore_view.samples import Samples
 from rlcore_view.trace import Trace
@@ -24,8 +32,8 @@ class RunFolder:
         if not (path / "run.toml").is_file():
             raise ConfigError(f"{path}: no run.toml in it, so it is not a run of rlcore.")
         self.path = path
-        self.metrics = Metrics(path / "metrics.jsonl")
-        self.samples = Samples(path / "samples")
+        self.metrics = Metrics(path / METRICS_FILE)
+        self.samples = Samples(path / SAMPLES_FOLDER)
         self.trace = Trace(path)
 
     @property
@@ -85,6 +93,6 @@ class RunFolder:
     def _age(self) -> float | None:
         """Seconds since the last row."""
         try:
-            return max(0.0, time.time() - (self.path / "metrics.jsonl").stat().st_mtime)
+            return max(0.0, time.time() - (self.path / METRICS_FILE).stat().st_mtime)
         except OSError:
             return None

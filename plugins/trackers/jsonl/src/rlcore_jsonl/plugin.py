@@ -1,9 +1,8 @@
-"""Core's own part, registered through the same hook as everyone else's."""
+"""What this package offers to rlcore."""
 
 from collections.abc import Iterable
 
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
+from rlcore import Component, hookimpl
 
 
 @hookimpl
@@ -11,7 +10,7 @@ def rlcore_trackers() -> Iterable[Component]:
     """The tracker that writes every run's folder."""
     yield Component(
         name="jsonl",
-        factory="rlcore.tracking.jsonl:Jsonl",
+        factory="rlcore_jsonl.tracker:Jsonl",
         summary="metrics.jsonl and samples/ in the run's folder; always on",
         default=True,
     )

@@ -9,22 +9,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlcore.api.config import Config
-from rlcore.api.errors import CheckpointError
-from rlcore.api.tokens import MOST_BYTES
-from rlcore.api.tracker import RunInfo, Tracker
-from rlcore.api.types import Json, Sample
-from rlcore.disk import disk_sentence, replace_file
+from rlcore import (
+    METRICS_FILE,
+    SAMPLES_FOLDER,
+    CheckpointError,
+    Config,
+    Json,
+    RunInfo,
+    Sample,
+    Tracker,
+    disk_sentence,
+    read_metrics,
+    replace_file,
+)
 
 Row = dict[str, Json]
-"""The metrics of one step: `step`, `weight_version`, and names with a slash."""
-
-METRICS = "metrics.jsonl"
-SAMPLES = "samples"
 TRAJECTORY = "trajectory"
 """The key of a saved sample that holds its tokens."""
 BROKEN = "\ufffd"
 """The character that a decoder writes for a part of a character."""
+MOST_BYTES = 4
+"""Bytes of one character in UTF-8."""
 
 
 class MetricsFile:
@@ -57,12 +62,6 @@ class MetricsFile:
         os.close(self._descriptor)
 
 
-def read_metrics(path: Path) -> list[Row]:
-    """The rows of the file, without a last line that a crash has cut short."""
-    text = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
 def write_lines(path: Path, rows: list[Row]) -> None:
     """Write a JSON-lines file, whole or not at all. Errors of the file system become a CheckpointError."""
     with replace_file(path) as draft:
@@ -89,10 +88,10 @@ class Jsonl(Tracker):
 
     def start(self, run: RunInfo) -> None:
         """Removes rows after `run.step`, which a resumed run repeats. A new run removes all."""
-        self._samples = run.folder / SAMPLES
+        self._samples = run.folder / SAMPLES_FOLDER
         self._every = int(run.settings.get("save_rollouts_every", 0))
         self._decode = run.decode
-        self._metrics = MetricsFile(run.folder / METRICS, keep_step=run.step or -1)
+        self._metrics = MetricsFile(run.folder / METRICS_FILE, keep_step=run.step or -1)
 
     def metrics(self, step: int, metrics: Mapping[str, Json]) -> None:
         """Appends one line."""

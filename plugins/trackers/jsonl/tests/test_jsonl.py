@@ -3,6 +3,7 @@
 import json
 import math
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,14 @@ from rlcore.api.config import Config
 from rlcore.api.errors import CheckpointError
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Score, Span
-from rlcore.tracking.jsonl import Jsonl, MetricsFile, TokenTexts, read_metrics, write_lines
+from rlcore.runtime.run_folder import read_metrics
+from rlcore.tracking.trackers import Trackers
+from rlcore_jsonl.tracker import Jsonl, MetricsFile, TokenTexts, write_lines
+from rlcore_testing.display import SilentDisplay
+
+
+def info(folder: Path) -> RunInfo:
+    return RunInfo(folder=folder, settings={}, plugins={}, step=0)
 
 
 def write(path: Path, *steps: int, keep_step: int = 0) -> None:
@@ -89,6 +97,22 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         write_lines(tmp_path / "file" / "samples" / "eval-1.jsonl", [])
 
 
+def test_a_run_whose_file_cannot_be_made_has_no_end_to_tell(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = Trackers({"jsonl": Jsonl(Config())}, SilentDisplay())
+    with pytest.raises(CheckpointError, match="could not be written"):
+        told.start(info(tmp_path / "file"))
+    told.end("failed")
+
+
+def test_a_row_is_written_when_the_call_returns(tmp_path: Path) -> None:
+    told = Trackers({"jsonl": Jsonl(Config())}, SilentDisplay())
+    told.start(info(tmp_path))
+    told.metrics({"step": 1, "train/loss": 0.25})
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "train/loss": 0.25}]
+    told.end("completed")
+
+
 def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
     good = Sample(
         prompt=Prompt(prompt_id="p7", text="12", label="21"),
@@ -112,12 +136,9 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
         reward_status=RewardStatus.TIMED_OUT,
     )
     tracker = Jsonl(Config())
-    settings = {"save_rollouts_every": 11}
     known = {(1,): "a", (2,): "1", (1, 2): "a1", (0,): "<end>"}
-    info = RunInfo(
-        folder=tmp_path, settings=settings, plugins={}, step=0, decode=lambda ids: known[tuple(ids)]
-    )
-    tracker.start(info)
+    run = replace(info(tmp_path), settings={"save_rollouts_every": 11}, decode=lambda ids: known[tuple(ids)])
+    tracker.start(run)
     tracker.evaluation(10, {"easy": [good], "hard": [late]})
     tracker.rollout(10, [good])
     extras = {"advantages": (0.123456789, math.nan, 0.0), "bonus": 2}

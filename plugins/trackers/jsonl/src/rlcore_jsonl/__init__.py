@@ -1,0 +1,1 @@
+"""The metrics and samples of runs as JSON lines."""
