@@ -185,7 +185,9 @@ def train(run_dir: Path, *flags: str, watch: Callable[[int], None] | None = None
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    # With it, each of the many processes would compile rlcore's modules anew.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 # --- models --------------------------------------------------------------------------------------------
