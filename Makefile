@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13,$(
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))) python3)
 
 JOBS ?= 2
-PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 MEMBERS := $(VENV)/.members
