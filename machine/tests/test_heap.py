@@ -1,8 +1,11 @@
+import gc
 import resource
 import subprocess
 import sys
 
 import pytest
+
+from rlcore_machine import deferred_collection, settle_heap
 
 FAULTS = """
 import resource, sys
@@ -30,3 +33,14 @@ def test_freed_memory_is_handed_out_again() -> None:
     """Eight arrays of 16 MiB, in the place of those before."""
     one = (1 << 24) // resource.getpagesize()
     assert faults("keep") < one / 2 < faults("return")
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_no_garbage_is_collected_until_the_imports_are_done(settles: bool) -> None:
+    with deferred_collection():
+        assert not gc.isenabled()
+        if settles:
+            settle_heap()
+            gc.unfreeze()
+        assert gc.isenabled() is settles
+    assert gc.isenabled()

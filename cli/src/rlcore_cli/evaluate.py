@@ -99,8 +99,9 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         return
     chosen = replace(chosen, model=with_weights(chosen.model))
     from rlcore_cli.display import TerminalDisplay
+    from rlcore_machine import deferred_collection
 
-    with TerminalDisplay(json=params["as_json"], steps=0) as display:
+    with deferred_collection(), TerminalDisplay(json=params["as_json"], steps=0) as display:
         display.phase(LOADING)
         from rlcore_cli.evaluation_run import evaluate
 

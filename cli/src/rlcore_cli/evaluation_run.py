@@ -24,6 +24,7 @@ from rlcore.runtime.serving import Serving
 from rlcore.runtime.signals import signals_raise
 from rlcore.tasks import first, together
 from rlcore_jsonl.tracker import write_samples
+from rlcore_machine import settle_heap
 from rlcore_machine.reaper import Reaper, scratch
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ async def _evaluate(
         chosen, engines, generators = serving.chosen, serving.engines, serving.generators
         sets = await evaluations(chosen, serving.evals, [], generators, stack, served.model.path)
         await together([engines.start(), serving.frozen.start(), generators.start()])
+        settle_heap()
         display.phase(f"Evaluating {', '.join(evaluation.name for evaluation in sets)}")
         encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)

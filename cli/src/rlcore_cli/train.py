@@ -100,9 +100,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     resolved = replace(resolved, model=with_weights(resolved.model))
     from rlcore_cli.columns import columns_of
     from rlcore_cli.display import TerminalDisplay
+    from rlcore_machine import deferred_collection
 
     columns = columns_of(resolved.trains_on, resolved.needs)
-    with TerminalDisplay(json=params["as_json"], steps=resolved.run.steps, columns=columns) as display:
+    screen = TerminalDisplay(json=params["as_json"], steps=resolved.run.steps, columns=columns)
+    with deferred_collection(), screen as display:
         display.phase(LOADING)
         from rlcore.runtime.train import train
 

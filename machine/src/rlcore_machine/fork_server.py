@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from rlcore_machine.heap import settle_heap
+from rlcore_machine.heap import defer_collection, settle_heap
 
 _MAX_REQUEST = 2**17
 _MAX_DESCRIPTORS = 8
@@ -292,6 +292,7 @@ def _serve(
 ) -> None:
     _end_with(leash)
     name_process("fork-server")
+    defer_collection()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the owner ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for name in preload:

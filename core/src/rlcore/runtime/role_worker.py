@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlcore.runtime.worker import RankWorker, WorkerSetup, roles_of
+from rlcore_machine import settle_heap
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +52,7 @@ class RoleWorker(RankWorker):
         self._model: Any = getattr(trainer.build(roles_of(setup, (role,))), role)
         self._roles[role] = self._model
         self._rounds: dict[int, _Round] = {}
+        settle_heap()
         return trainer.data.number
 
     def expect(self, askers: int) -> None:

@@ -23,7 +23,7 @@ from rlcore.rollout.context import TokenizerContext
 from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
-from rlcore_machine import settle_heap, switch_threads_often
+from rlcore_machine import defer_collection, settle_heap, switch_threads_often
 
 if TYPE_CHECKING:
     from rlcore.api.generation import Completion
@@ -55,6 +55,7 @@ class RolloutWorker:
 
     def start(self, parts: Sequence[Part], tokenizer: str) -> None:
         """Build the generators of `parts`. `tokenizer`: its directory. Raises `UserError`."""
+        defer_collection()
         from rlcore.api.tokens import load_tokenizer
 
         self._tokenizer: Tokenizer = load_tokenizer(tokenizer)

@@ -16,7 +16,7 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, ROLES, TEACHER, own_ranks
 from rlcore.runtime.actors import BEAT_SECONDS
-from rlcore_machine import keep_memory, settle_heap
+from rlcore_machine import defer_collection, keep_memory, settle_heap
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,6 +92,7 @@ class RankWorker:
         from rlcore.api.plugin_file import install_plugin_files
 
         keep_memory()
+        defer_collection()  # until the models are built
         # Classes of file plugins must be importable before anything that holds them is unpickled.
         install_plugin_files(plugin_files)
         self._rank = rank

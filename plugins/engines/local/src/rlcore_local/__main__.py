@@ -7,7 +7,7 @@ import time
 
 from rlcore import RlcoreError
 from rlcore_local.settings import parse_settings, read_token
-from rlcore_machine import keep_memory, switch_threads_often
+from rlcore_machine import defer_collection, keep_memory, switch_threads_often
 
 PARENT_CHECK_SECONDS = 0.5
 
@@ -24,6 +24,7 @@ def main() -> int:
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
         keep_memory()
+        defer_collection()  # until it serves
         switch_threads_often()
         settings, token = parse_settings(sys.argv[1:]), read_token()
         from rlcore_local.process import serve  # torch comes with it, after the settings were checked
