@@ -36,7 +36,7 @@ def rlcore_rewards() -> Iterable[Component]:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("RLCORE_PLUGINS", "files,tasks")
+    monkeypatch.setenv("RLCORE_PLUGINS", "files,functions,tasks")
     file = tmp_path / "mine.py"
     file.write_text(PLUGIN)
     return str(file)

@@ -18,7 +18,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.select import select, written_out
 from rlcore.config import layers, toml
 from rlcore.config.layers import Layer
-from rlcore.plugins.loader import EXPECTED, Plugins, Switches, load
+from rlcore.plugins.loader import Plugins, Switches, expected, load
 from rlcore.plugins.registry import PluginInfo
 
 OFF = "no:"
@@ -64,9 +64,8 @@ class Function:
         else:
             found = f"by its parameters {self.name} is no {self.kind}"
         near = did_you_mean(self.name, sorted(name for kind, name in offers if kind is self.kind))
-        raise PluginError(
-            f"{self.at} {self.file}:{self.name}: {found}, expected {EXPECTED[self.kind]}.{near}"
-        )
+        wanted = expected(self.kind, plugins.adapters)
+        raise PluginError(f"{self.at} {self.file}:{self.name}: {found}, expected {wanted}.{near}")
 
 
 @dataclass(frozen=True)

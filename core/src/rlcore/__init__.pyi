@@ -176,6 +176,7 @@ from .api.records import (
     ForeignSetting as ForeignSetting,
     Kind as Kind,
     ModelFamily as ModelFamily,
+    RewardAdapter as RewardAdapter,
     Source as Source,
 )
 from .api.run_config import (
@@ -194,6 +195,7 @@ from .api.run_config import (
     TeacherOptions as TeacherOptions,
 )
 from .api.scoring import (
+    AskingReward as AskingReward,
     CheckedReward as CheckedReward,
     Filter as Filter,
     GroupOrder as GroupOrder,

@@ -18,4 +18,4 @@ def test_the_example_runs(name: str) -> None:
 
 
 def test_every_registration_hook_has_a_specification() -> None:
-    assert {*HOOKS, "rlcore_foreign_settings", "rlcore_commands"} == set(SPECS)
+    assert {*HOOKS, "rlcore_reward_adapters", "rlcore_foreign_settings", "rlcore_commands"} == set(SPECS)

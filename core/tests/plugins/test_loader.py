@@ -7,6 +7,7 @@ import pytest
 
 from rlcore import __version__
 from rlcore.api.errors import PluginError
+from rlcore.api.part import RewardPart, adapter_of
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import Registry
@@ -382,7 +383,7 @@ async def asks(sample, label): ...
 def test_the_functions_of_a_file_without_hooks_are_parts(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(FUNCTIONS)
-    plugins = load(Switches(only=(), files=(file,)))
+    plugins = load(Switches(only=("functions",), files=(file,)))
     assert plugins.registry.names(Kind.REWARD) == ["asks", "short"]
     assert plugins.registry.names(Kind.GENERATOR) == ["own"]
     assert plugins.registry.find(Kind.REWARD, "short", "--reward").record.summary == "Shorter is better."
@@ -390,7 +391,45 @@ def test_the_functions_of_a_file_without_hooks_are_parts(tmp_path: Path) -> None
     hooked.write_text(
         f"from rlcore import hookimpl\n{FUNCTIONS}\n@hookimpl\ndef rlcore_losses(): return ()\n"
     )
-    assert not load(Switches(only=(), files=(hooked,))).registry.names(Kind.REWARD)
+    assert not load(Switches(only=("functions",), files=(hooked,))).registry.names(Kind.REWARD)
+
+
+ADAPTER = """
+@hookimpl
+def rlcore_reward_adapters():
+    from rlcore import RewardAdapter
+    yield RewardAdapter(parameters=(frozenset({names}),), factory_of=f"{{__name__}}:adapt")
+
+def adapt(function, name): return lambda config: (function, name)
+"""
+
+
+def test_the_adapter_that_knows_most_of_a_function_makes_the_reward(install: Install, tmp_path: Path) -> None:
+    module = install("mine", ADAPTER.format(names={"queries", "prompts"}))
+    file = tmp_path / "functions.py"
+    file.write_text("def theirs(queries, prompts, labels=0): ...\ndef ours(prompts): ...\n")
+    plugins = load(Switches(only=("functions", "mine"), files=(file,), strict=True))
+    entry = plugins.registry.find(Kind.REWARD, "theirs", "--reward")
+    part = RewardPart(name="theirs", factory=entry.component.factory, adapters=entry.adapters)
+    function, name = part.build()
+    assert (function.__name__, name) == ("theirs", "theirs")
+    both = r"is for .*:(adapt|factory_of) and .*:(adapt|factory_of); leave one out by -p no:PLUGIN\.$"
+    install("yours", ADAPTER.format(names={"prompts"}))
+    with pytest.raises(PluginError, match=both):
+        load(Switches(only=("functions", "yours"), files=(file,)))
+    assert module in str(adapter_of(function, plugins.adapters))
+    assert load(Switches(only=(), files=(file,))).registry.names(Kind.REWARD) == []
+
+
+def test_an_adapter_of_a_file_is_for_the_functions_of_every_file(tmp_path: Path) -> None:
+    functions, adapter = tmp_path / "functions.py", tmp_path / "the_adapter.py"
+    functions.write_text("def theirs(queries): ...\n")
+    adapter.write_text("from rlcore import hookimpl\n" + ADAPTER.format(names={"queries"}))
+    plugins = load(Switches(only=(), files=(functions, adapter)))
+    assert plugins.registry.names(Kind.REWARD) == ["theirs"]
+    adapter.write_text("from rlcore import hookimpl\n@hookimpl\ndef rlcore_reward_adapters(): yield 1\n")
+    [broken] = load(Switches(only=(), files=(adapter,))).broken
+    assert broken.error == "rlcore_reward_adapters yielded 1, expected a RewardAdapter"
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -171,23 +171,6 @@ def test_a_prompt_without_a_label_for_a_reward_that_compares() -> None:
         check_choices([bare], [part("length"), comparing])
 
 
-def of_columns(completions: list[str], answer: list[str], difficulty: list[float]) -> list[float]:
-    return [float(said == wanted) for said, wanted in zip(completions, answer, strict=True)]
-
-
-def test_a_prompt_without_what_a_function_asks_for() -> None:
-    asking = RewardPart(name="of_columns", factory=f"{__name__}:of_columns")
-    [bare] = [sample.prompt for sample in group((1,))]
-    labelled = replace(bare, label="7")
-    with pytest.raises(
-        DataError, match=r"'of_columns' cannot judge .*'p': it asks for 'answer', .*label-key"
-    ):
-        check_choices([bare], [asking])
-    with pytest.raises(DataError, match=r"asks for 'difficulty', which is no key of the prompt's metadata"):
-        check_choices([labelled], [asking])
-    check_choices([replace(labelled, metadata={"difficulty": 1})], [asking])
-
-
 def test_a_failure_of_one_reward_is_that_of_its_sample_alone() -> None:
     bad, good = RewardMix([part("length"), part("picky")]).score(group((), (1,)))
     assert isinstance(bad, Failure)

@@ -22,7 +22,6 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.part import RewardPart
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
-from rlcore.plugins.function_reward import build_reward
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores
 from rlcore_testing.conformance import Conformance, Subject, same
 from rlcore_testing.token_engine import ByteTokenizer
@@ -187,7 +186,7 @@ class RewardConformance(Conformance):
         return self.part.config.value_range
 
     def _built(self) -> Any:
-        return build_reward(pickle.loads(pickle.dumps(self.part)), self.tokenizer)
+        return pickle.loads(pickle.dumps(self.part)).build(tokenizer=self.tokenizer, settings={})
 
     def _groups(self) -> list[list[Sample]]:
         """What it can score: the cases of each prompt as siblings, else the answers to each prompt.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pluggy
 
-from rlcore.api.records import Algorithm, Component, ForeignSetting, ModelFamily, Source
+from rlcore.api.records import Algorithm, Component, ForeignSetting, ModelFamily, RewardAdapter, Source
 
 if TYPE_CHECKING:
     import click
@@ -130,6 +130,24 @@ def rlcore_rewards() -> Iterable[Component]:
     ...     yield Component(name="brevity", factory="my_package.brevity:Brevity", summary="1 / length")
     >>> [component.name for component in rlcore_rewards()]
     ['brevity']
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def rlcore_reward_adapters() -> Iterable[RewardAdapter]:
+    """Yield adapters of plain functions, which make rewards of them (`--reward FILE.py:FUNCTION`).
+
+    Called once, when the plugins are loaded.
+
+    >>> from rlcore import RewardAdapter, hookimpl
+    >>> @hookimpl
+    ... def rlcore_reward_adapters():
+    ...     yield RewardAdapter(
+    ...         parameters=(frozenset({"queries", "replies"}),), factory_of="my_package.adapter:factory_of"
+    ...     )
+    >>> [adapter.factory_of for adapter in rlcore_reward_adapters()]
+    ['my_package.adapter:factory_of']
     """
     raise NotImplementedError
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from rlcore.api.config import Config
 from rlcore.api.inputs import TrainsOn
+from rlcore.api.part_config import RewardConfig
 from rlcore.api.types import Json
 
 
@@ -123,6 +124,23 @@ class ForeignSetting:
     setting: str = ""
     hint: str = ""
     command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardAdapter:
+    """How plain Python functions become rewards, such as those of one framework.
+
+    `parameters`: the adapter is for a function that has all parameters of one of these sets. Of several such
+    adapters, the one with the largest set makes the reward. None takes a function with a parameter `config`,
+    which is a factory. `factory_of`: `package.module:function`, called with the function and the name of its
+    part; it returns the factory of the reward. `config`: the class of its settings. `expected`: what such a
+    function looks like, for errors.
+    """
+
+    parameters: tuple[frozenset[str], ...]
+    factory_of: str
+    config: type[RewardConfig] = RewardConfig
+    expected: str = ""
 
 
 Record = Component | Algorithm

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from rlcore.api.types import Group, Json, Sample, Score
+from rlcore.api.types import Group, Json, Prompt, Sample, Score
 
 
 class Reward(Protocol):
     """Kind `reward`: runs in a worker process of its own, which has a time limit and can be killed.
 
     A factory with a parameter `tokenizer` beside `config` gets the run's tokenizer. With `rlcore.token_spans`
-    it finds the tokens of a piece of text, to give them a reward of their own. See also `CheckedReward`.
+    it finds the tokens of a piece of text, to give them a reward of their own. One with a parameter
+    `settings` gets the settings of the run by name, and the directory of its model as `model`. See also
+    `CheckedReward`, `AskingReward`.
     """
 
     def score(self, samples: Sequence[Sample]) -> Sequence[Score]:
@@ -30,6 +32,17 @@ class CheckedReward(Protocol):
     @classmethod
     def check(cls, config: Any) -> None:
         """Raises `UserError` where the reward cannot work here. Called before any process starts."""
+
+
+class AskingReward(Protocol):
+    """A factory of a reward that cannot judge every prompt."""
+
+    @classmethod
+    def missing(cls, config: Any, prompt: Prompt) -> str:
+        """What the reward asks for that `prompt` does not have, in a sentence; empty: nothing.
+
+        rlcore refuses a run with such a prompt before any process starts.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

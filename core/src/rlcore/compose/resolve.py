@@ -6,6 +6,7 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlcore.api.errors import ConfigError, PluginError
@@ -155,7 +156,9 @@ def resolve_part(entry: Entry, settings: Mapping[str, Setting], table: str | Non
     The registry has checked that the config class derives from the base of the kind.
     """
     record = entry.component
-    config = layers.build(entry.config, settings, table or entry.kind)
+    config: Any = layers.build(entry.config, settings, table or entry.kind)
+    if entry.kind is Kind.REWARD:
+        return RewardPart(name=record.name, factory=record.factory, config=config, adapters=entry.adapters)
     return Part(name=record.name, factory=record.factory, config=config)
 
 
@@ -176,10 +179,9 @@ def resolve_rewards(
 
     `ranked`: names of those that count by rank among siblings.
     """
-    parts = _several(selection, Kind.REWARD, settings)
+    parts: Any = _several(selection, Kind.REWARD, settings)
     return tuple(
-        RewardPart(**vars(part), weight=selection.weights[part.name], ranked=part.name in ranked)
-        for part in parts
+        replace(part, weight=selection.weights[part.name], ranked=part.name in ranked) for part in parts
     )
 
 

@@ -14,7 +14,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, entry_points
@@ -27,10 +27,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import rlcore
 from rlcore.api import hookspecs
-from rlcore.api.config import NAME
+from rlcore.api.config import NAME, Config
 from rlcore.api.errors import PluginError, did_you_mean, ended
+from rlcore.api.part import adapter_of
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
-from rlcore.api.records import Component, ForeignSetting, Kind
+from rlcore.api.records import Component, ForeignSetting, Kind, RewardAdapter
 from rlcore.plugins import files
 from rlcore.plugins.registry import FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
 
@@ -50,12 +51,6 @@ One with a marker (`; extra == …`) does not match: it is optional.
 
 GENERATES = ["ctx", "sample"]
 """The parameters of a generator: `async def generate(ctx, sample)`."""
-
-EXPECTED = {
-    Kind.REWARD: "a function with a parameter such as response, sample or completions",
-    Kind.GENERATOR: "async def NAME(ctx, sample)",
-}
-"""What a function of each kind looks like, for errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +75,17 @@ class Switches:
 
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """The loaded plugins. `broken`: those that failed. `files`: those given as a file."""
+    """The loaded plugins. `broken`: those that failed. `files`: those given as a file.
+
+    `adapters`: what makes rewards of plain functions.
+    """
 
     manager: pluggy.PluginManager
     infos: tuple[PluginInfo, ...]
     broken: tuple[Broken, ...]
     files: tuple[PluginFile, ...]
     entries: tuple[Entry, ...] = field(repr=False)
+    adapters: tuple[RewardAdapter, ...]
 
     @cached_property
     def registry(self) -> Registry:
@@ -145,6 +144,7 @@ def load(
     plugin_files = files.read_all(switches.files)
     for file in plugin_files:
         loader.add_file(file)
+    loader.add_functions()
     if switches.strict and loader.broken:
         first = loader.broken[0]
         raise PluginError(
@@ -155,7 +155,8 @@ def load(
         infos=tuple(loader.infos),
         broken=tuple(loader.broken),
         files=plugin_files,
-        entries=tuple(loader.entries),
+        entries=tuple(replace(entry, adapters=tuple(loader.adapters)) for entry in loader.entries),
+        adapters=tuple(loader.adapters),
     )
     for clash in plugins.registry.clashes if switches.strict else ():
         raise PluginError(clash)
@@ -172,6 +173,8 @@ class _Loader:
         self.infos: list[PluginInfo] = []
         self.broken: list[Broken] = []
         self.entries: list[Entry] = []
+        self.adapters: list[RewardAdapter] = []
+        self._plain: list[tuple[PluginInfo, ModuleType]] = []
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
@@ -189,7 +192,9 @@ class _Loader:
                     near = did_you_mean(caller.name, known)
                     raise PluginError(f"hook {caller.name!r} does not exist.{near}")
             self.manager.check_pending()
-            self.entries += self._records(info, module)
+            entries, adapters = self._records(info, module), self._adapters(module)
+            self.entries += entries
+            self.adapters += adapters
         except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
             self.reject(info, _error_text(error))
             if self.manager.has_plugin(info.name):
@@ -206,24 +211,39 @@ class _Loader:
 
     def _records(self, info: PluginInfo, module: ModuleType) -> list[Entry]:
         entries = []
-        # Its own implementations alone: a call through the hook would ask every plugin again.
         for hook, (kind, _) in HOOKS.items():
-            for implementation in getattr(self.manager.hook, hook).get_hookimpls():
-                if implementation.plugin is module:
-                    for record in implementation.function():
-                        complaint = check(kind, record)
-                        if complaint:
-                            raise PluginError(complaint)
-                        entries.append(Entry(kind=kind, record=record, provider=info))
+            for record in self._yielded(hook, module):
+                complaint = check(kind, record)
+                if complaint:
+                    raise PluginError(complaint)
+                entries.append(Entry(kind=kind, record=record, provider=info))
         return entries
 
+    def _adapters(self, module: ModuleType) -> list[RewardAdapter]:
+        adapters = list(self._yielded("rlcore_reward_adapters", module))
+        for adapter in adapters:
+            if not isinstance(adapter, RewardAdapter):
+                raise PluginError(f"rlcore_reward_adapters yielded {adapter!r}, expected a RewardAdapter")
+        return adapters
+
+    def _yielded(self, hook: str, module: ModuleType) -> Iterator[Any]:
+        # Its own implementations alone: a call through the hook would ask every plugin again.
+        for implementation in getattr(self.manager.hook, hook).get_hookimpls():
+            if implementation.plugin is module:
+                yield from implementation.function()
+
     def add_file(self, file: PluginFile) -> None:
-        """A plugin file: its hooks; of one without hooks its functions."""
+        """A plugin file: its hooks."""
         version = f"{FILE_VERSION}{file.sha256}"
         info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
         self.add(info, partial(import_plugin_file, file))
         if info in self.infos and not self.manager.get_hookcallers(self.manager.get_plugin(info.name)):
-            components = _components(sys.modules[file.module])
+            self._plain.append((info, sys.modules[file.module]))
+
+    def add_functions(self) -> None:
+        """Of the files without hooks. After all files: each may offer adapters."""
+        for info, module in self._plain:
+            components = _components(module, self.adapters)
             self.entries += [Entry(kind=kind, record=record, provider=info) for kind, record in components]
 
 
@@ -309,35 +329,38 @@ def _error_text(error: BaseException) -> str:
     return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"
 
 
-def _components(module: ModuleType) -> Iterator[tuple[Kind, Component]]:
+def _components(module: ModuleType, adapters: Iterable[RewardAdapter]) -> Iterator[tuple[Kind, Component]]:
     """The functions with the parameters of a generator or of a reward. Other functions are helpers.
 
-    `__all__` names others, which the file imports or makes: TRL's rewards, for example.
+    `__all__` names others, which the file imports or makes by a call.
     """
     named = getattr(module, "__all__", ())
     for name, function in vars(module).items():
         own = inspect.isfunction(function) and function.__module__ == module.__name__
         if not own and not (name in named and callable(function) and not inspect.isclass(function)):
             continue
-        kind = kind_of(function) if NAME.fullmatch(name) else None
-        if kind is not None:
+        found = part_of(function, adapters) if NAME.fullmatch(name) else None
+        if found is not None:
+            kind, config = found
             summary = (inspect.getdoc(function) or "a function").splitlines()[0]
             factory = f"{module.__name__}:{name}"
-            yield kind, Component(name=name, factory=factory, summary=summary, **_settings(kind, function))
+            yield kind, Component(name=name, factory=factory, summary=summary, config=config)
 
 
-def _settings(kind: Kind, function: Any) -> dict[str, Any]:
-    if kind is not Kind.REWARD:
-        return {}
-    from rlcore.plugins.function_reward import config_of  # spares other commands the import
+def part_of(function: Any, adapters: Iterable[RewardAdapter]) -> tuple[Kind, type[Config]] | None:
+    """What a function is by its parameters, and the class of its settings.
 
-    return {"config": config_of(function)}
-
-
-def kind_of(function: Any) -> Kind | None:
-    """What a function is by its parameters; None: neither generator nor reward."""
-    from rlcore.plugins.function_reward import scores  # spares other commands the import
-
+    None: neither generator nor reward.
+    """
     if inspect.iscoroutinefunction(function) and list(inspect.signature(function).parameters) == GENERATES:
-        return Kind.GENERATOR
-    return Kind.REWARD if scores(function) else None
+        return Kind.GENERATOR, Config
+    adapter = adapter_of(function, adapters)
+    return None if adapter is None else (Kind.REWARD, adapter.config)
+
+
+def expected(kind: Kind, adapters: Iterable[RewardAdapter]) -> str:
+    """What a function of `kind` looks like, for errors."""
+    if kind is Kind.GENERATOR:
+        return "async def NAME(ctx, sample)"
+    told = " or ".join(adapter.expected for adapter in adapters if adapter.expected)
+    return told or "a plugin that makes rewards of functions, such as rlcore-functions"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.api.config import NAME, Config, fields_of
@@ -20,7 +20,16 @@ from rlcore.api.part_config import (
     TrainerConfig,
     ValueLossConfig,
 )
-from rlcore.api.records import Algorithm, Component, ForeignSetting, Kind, ModelFamily, Record, Source
+from rlcore.api.records import (
+    Algorithm,
+    Component,
+    ForeignSetting,
+    Kind,
+    ModelFamily,
+    Record,
+    RewardAdapter,
+    Source,
+)
 from rlcore.api.run_config import RunConfig
 from rlcore.config.toml import CHOICE, NESTED
 
@@ -146,11 +155,12 @@ class Broken:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A record and the plugin that yielded it."""
+    """A record and the plugin that yielded it. `adapters`: those of all plugins."""
 
     kind: Kind
     record: Record
     provider: PluginInfo
+    adapters: tuple[RewardAdapter, ...] = field(default=(), repr=False)
 
     @property
     def component(self) -> Component:

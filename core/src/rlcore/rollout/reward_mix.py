@@ -10,7 +10,6 @@ from rlcore.api.errors import DataError, PluginError, ended
 from rlcore.api.part import RewardPart
 from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer
 from rlcore.api.types import Json, Prompt, Sample, Score
-from rlcore.plugins.function_reward import build_reward, function_of
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores, failure_of
 
 CHOICE = "reward"
@@ -29,9 +28,10 @@ class RewardMix:
         tokenizer: Tokenizer | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`tokenizer`: of the run, where one of the rewards asks for it. `settings`: see `build_reward`."""
+        """`tokenizer`: of the run, where one of the rewards asks for it. `settings`: of the run, by name."""
         self._parts = {part.name: part for part in parts}
-        self._rewards: Mapping[str, Any] = {part.name: _built(part, tokenizer, settings) for part in parts}
+        known = {"tokenizer": tokenizer, "settings": settings or {}}
+        self._rewards: Mapping[str, Any] = {part.name: _built(part, known) for part in parts}
 
     def score(self, samples: Sequence[Sample]) -> list[ScoreOrFailure]:
         """Of the siblings of one group: the sum of what the rewards that apply say, or the first Failure.
@@ -82,9 +82,9 @@ class RewardMix:
         return Score(value=value, per_token=_per_token(sample, list(scores.values())), parts=parts)
 
 
-def _built(part: RewardPart, tokenizer: Tokenizer | None, settings: Mapping[str, Any] | None) -> Any:
+def _built(part: RewardPart, known: Mapping[str, Any]) -> Any:
     try:
-        return build_reward(part, tokenizer, settings)
+        return part.build(**known)
     except Exception as error:
         sentence = ended(f"Reward {part.name!r} cannot be built: {failure_of(error).reason}")
         raise PluginError(sentence) from error
@@ -160,12 +160,12 @@ def choice(prompt: Prompt, names: Sequence[str]) -> Sequence[str]:
 def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> None:
     """Raises `DataError` for the first prompt that the rewards cannot judge.
 
-    Its metadata names one that the run has not, or it lacks the label that one compares with, or what a
-    function asks for.
+    Its metadata names one that the run has not, or it lacks the label that one compares with, or what one
+    asks for (`rlcore.AskingReward`).
     """
     names = [part.name for part in parts]
     comparing = {part.name for part in parts if part.config.needs_label}
-    functions = {part.name: function_of(part) for part in parts}
+    asking = {part.name: (getattr(part.load(), "missing", None), part.config) for part in parts}
     for prompt in islice(prompts, CHECKED_AHEAD if parts else 0):
         asked = choice(prompt, names)
         if prompt.label is None and (reader := next((name for name in asked if name in comparing), None)):
@@ -174,8 +174,8 @@ def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> Non
                 "expected one (--source.label-key says under which key)."
             )
         for name in asked:
-            function = functions[name]
-            if function is not None and (sentence := function.missing(prompt)):
+            missing, config = asking[name]
+            if missing is not None and (sentence := missing(config, prompt)):
                 raise DataError(
                     f"The reward {name!r} cannot judge the prompt {prompt.prompt_id!r}: {sentence}"
                 )

@@ -19,7 +19,6 @@ from rlcore.api.errors import PluginError, UserError
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import install_plugin_files
 from rlcore.api.tokens import Tokenizer, load_tokenizer
-from rlcore.plugins.function_reward import asks_for_tokenizer
 from rlcore.rollout.reward_mix import RewardMix
 from rlcore.rollout.score_check import Failure, failure_of
 
@@ -54,7 +53,7 @@ def imported(content: bytes) -> Imported:
         # Before the parts are read, whose classes these files may define.
         install_plugin_files(pickle.load(file))
         parts: Sequence[RewardPart] = pickle.load(file)
-        asking = [part.name for part in parts if asks_for_tokenizer(part)]
+        asking = [part.name for part in parts if part.asks_for("tokenizer")]
         if asking and tokenizer_path is None:
             raise PluginError(f"Reward {asking[0]!r} asks for a tokenizer, and there is none here.")
         if asking and tokenizer_path is not None:

@@ -109,7 +109,7 @@ class RewardForkServer:
 
     `plugin_files` are installed before `parts` are unpickled there. A fork server that dies is started anew.
     What a forked process allocates stays below `memory_gib`. `tokenizer`: the directory of the run's.
-    `settings`: see `rlcore.plugins.function_reward.build_reward`.
+    `settings`: of the run, by name.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class RewardPool:
     `timeout`: seconds that the rewards may take for one group. `memory_gib`: what a worker may allocate; more
     is a MemoryError. `plugin_files` are installed in each worker before `parts` are unpickled there. Workers
     end with the pool, and with this process however it ends. `tokenizer`: the directory of the run's, for
-    rewards that ask for it. `settings`: of the run, for functions of slime.
+    rewards that ask for it. `settings`: of the run, by name, for the same.
     """
 
     def __init__(

@@ -42,14 +42,18 @@ def checked_scores(
 
 
 def failure_of(error: Exception) -> Failure:
-    """The failure for an error: the name of its type, and the last line outside of core."""
+    """The failure for an error: the name of its type, and the last line outside of core.
+
+    Lines of a module with `__tracebackhide__` do not count either: it only calls what a user wrote.
+    """
     name = type(error).__name__
     reason = f"{name}: {error}" if str(error) else name
-    core = Path(__file__).parents[1]
-    frames = traceback.extract_tb(error.__traceback__)
-    if outside := [frame for frame in frames if not Path(frame.filename).is_relative_to(core)]:
-        reason += f" ({outside[-1].filename}, line {outside[-1].lineno})"
-    return Failure(kind=name, reason=reason, trace="".join(traceback.format_exception(error)))
+    core, place = Path(__file__).parents[1], ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not (Path(file).is_relative_to(core) or frame.f_globals.get("__tracebackhide__")):
+            place = f" ({file}, line {line})"
+    return Failure(kind=name, reason=f"{reason}{place}", trace="".join(traceback.format_exception(error)))
 
 
 def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrFailure:

@@ -16,7 +16,6 @@ from rlcore.api.errors import ConfigError, DataError, faults_of
 from rlcore.api.part import Part, RewardPart
 from rlcore.compose.evals import EvalSet
 from rlcore.config.evals import EvalConfig
-from rlcore.plugins.function_reward import MODEL
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, sampling_of
 from rlcore.rollout.rewards import RewardPool
 from rlcore.tracking.trace import RUN, Trace
@@ -143,7 +142,7 @@ async def start_rewards(
         memory_gib=run.rewards.reward_memory_gib,
         plugin_files=chosen.plugin_files,
         tokenizer=tokenizer,
-        settings={**run.values(), MODEL: tokenizer},
+        settings={**run.values(), "model": tokenizer},
     )
     stack.callback(pool.stop)
     await pool.start()

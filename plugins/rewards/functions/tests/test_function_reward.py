@@ -1,18 +1,28 @@
 """Plain functions as rewards: of one's own, and as those of TRL, verl and slime are written."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rlcore.api.errors import DataError, PluginError
 from rlcore.api.part import RewardPart
-from rlcore.api.types import Score
-from rlcore.plugins.function_reward import FunctionReward, asks_for_tokenizer, build_reward
+from rlcore.api.types import Prompt, Score
+from rlcore.rollout.reward_mix import check_choices
+from rlcore.rollout.score_check import Failure, checked_scores
+from rlcore_functions.plugin import rlcore_reward_adapters
+from rlcore_functions.reward import FunctionReward
 from rlcore_testing.rewards import sample
 
 GROUP = [
     sample("4", "4", index=0, tokens=2, metadata={"level": 3}),
     sample("five", "4", index=1, tokens=1, metadata={"level": 3}),
 ]
+
+
+def part(name: str) -> RewardPart:
+    """As a package offers what is called so here."""
+    return RewardPart(name=name, factory=f"{__name__}:{name}", adapters=tuple(rlcore_reward_adapters()))
 
 
 def values(function: Any) -> list[float]:
@@ -97,10 +107,8 @@ def test_a_parameter_that_nothing_fills() -> None:
 
 
 def test_a_function_with_a_config_is_a_factory() -> None:
-    built = build_reward(RewardPart(name="f", factory=f"{__name__}:of_response"))
-    assert isinstance(built, FunctionReward)
-    made = build_reward(RewardPart(name="f", factory=f"{__name__}:factory"))
-    assert isinstance(made, Made)
+    assert isinstance(part("of_response").build(settings={}), FunctionReward)
+    assert isinstance(part("factory").build(settings={}), Made)
 
 
 class Made:
@@ -139,8 +147,54 @@ def test_a_reward_that_asks_is_given_the_tokenizer() -> None:
     [score, _] = FunctionReward(of_spans, tokenizer).score(GROUP)
     assert score.per_token == (1.0, 2.0)
     assert [one.value for one in FunctionReward(of_tokenizer, tokenizer).score(GROUP)] == [1, 4]
-    part = RewardPart(name="asking", factory=f"{__name__}:Asking")
-    assert asks_for_tokenizer(part)
-    reward: Any = build_reward(part, tokenizer)
+    for asking in map(part, ("Asking", "of_spans", "of_tokenizer", "slime")):
+        assert asking.asks_for("tokenizer")
+    reward: Any = part("Asking").build(tokenizer=tokenizer, settings={})
     assert reward.tokenizer is tokenizer
-    assert not asks_for_tokenizer(RewardPart(name="plain", factory=f"{__name__}:of_response"))
+    assert not part("of_response").asks_for("tokenizer")
+    assert [
+        one.value for one in part("of_tokenizer").build(tokenizer=tokenizer, settings={}).score(GROUP)
+    ] == [
+        1,
+        4,
+    ]
+
+
+def of_columns(completions: list[str], answer: list[str], difficulty: list[float]) -> list[float]:
+    return [float(said == wanted) for said, wanted in zip(completions, answer, strict=True)]
+
+
+def test_a_prompt_without_what_a_function_asks_for() -> None:
+    bare = Prompt(prompt_id="p", text="?")
+    labelled = replace(bare, label="7")
+    with pytest.raises(
+        DataError, match=r"'of_columns' cannot judge .*'p': it asks for 'answer', .*label-key"
+    ):
+        check_choices([bare], [part("of_columns")])
+    with pytest.raises(DataError, match=r"asks for 'difficulty', which is no key of the prompt's metadata"):
+        check_choices([labelled], [part("of_columns")])
+    check_choices([replace(labelled, metadata={"difficulty": 1})], [part("of_columns")])
+
+
+def no_reward(text: str) -> float:
+    return len(text)
+
+
+def test_an_error_names_the_line_of_the_function_alone() -> None:
+    def fails(response: str) -> float:
+        raise ValueError(response)
+
+    [failure, _] = checked_scores(FunctionReward(fails), GROUP)
+    assert isinstance(failure, Failure)
+    line = fails.__code__.co_firstlineno + 1
+    assert failure.reason == f"ValueError: 4 ({__file__}, line {line})"
+    [failure, _] = checked_scores(part("of_columns").build(settings={}), GROUP)
+    assert isinstance(failure, Failure)
+    assert failure.reason.endswith("(reward, teacher, …).")
+
+
+def test_a_function_that_is_no_reward() -> None:
+    with pytest.raises(
+        PluginError, match="No plugin makes a reward of a function with the parameters of 'no_"
+    ):
+        part("no_reward").load()

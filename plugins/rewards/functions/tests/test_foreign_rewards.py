@@ -1,7 +1,7 @@
 """Reward functions of other frameworks, from the files that their packages ship."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.util import find_spec
@@ -16,7 +16,6 @@ from rlcore.api.part_config import RewardConfig
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Sample, Score
-from rlcore.plugins.function_reward import MODEL, build_reward
 from rlcore.plugins.loader import Switches, load
 from rlcore_testing.rewards import sample
 
@@ -27,15 +26,19 @@ needs_verl = pytest.mark.skipif(VERL is None, reason="needs verl")
 
 def part_of(file: Path, name: str, **settings: Json) -> RewardPart:
     """As `--reward FILE:NAME` makes it."""
-    plugins = load(Switches(only=(), files=(file,)))
-    made = plugins.registry.find(Kind.REWARD, name, "--reward").component
-    config = made.config(**settings)
+    plugins = load(Switches(only=("functions",), files=(file,)))
+    entry = plugins.registry.find(Kind.REWARD, name, "--reward")
+    config = entry.config(**settings)
     assert isinstance(config, RewardConfig)
-    return RewardPart(name=name, factory=made.factory, config=config)
+    return RewardPart(name=name, factory=entry.component.factory, config=config, adapters=entry.adapters)
+
+
+def built(part: RewardPart, tokenizer: Any = None, settings: Mapping[str, Any] | None = None) -> Any:
+    return part.build(tokenizer=tokenizer, settings=settings or {})
 
 
 def scores(file: Path, name: str, samples: Sequence[Sample]) -> list[Score]:
-    return [*build_reward(part_of(file, name)).score(samples)]
+    return [*built(part_of(file, name)).score(samples)]
 
 
 def reward_score() -> Path:
@@ -57,7 +60,7 @@ def test_trls_rewards_are_offered_by_a_file_that_names_them(tmp_path: Path) -> N
     ]
     assert [one.value for one in scores(file, "accuracy_reward", answers)] == [1, 0]
     assert [one.value for one in scores(file, "cosine", answers)] == [0.5, -0.75]
-    offered = load(Switches(only=(), files=(file,))).registry.names(Kind.REWARD)
+    offered = load(Switches(only=("functions",), files=(file,))).registry.names(Kind.REWARD)
     assert {*offered} == {"accuracy_reward", "cosine"}
 
 
@@ -153,7 +156,7 @@ def test_a_chat_is_text_to_slime(tmp_path: Path) -> None:
     file = tmp_path / "of_slime.py"
     file.write_text("async def both(args, sample): return len(sample.prompt + sample.response)\n")
     tokenizer: Any = Letters()
-    [score] = build_reward(part_of(file, "both"), tokenizer).score([sample("4", prompt=CHAT)])
+    [score] = built(part_of(file, "both"), tokenizer).score([sample("4", prompt=CHAT)])
     assert score.value == len("<user>4")
 
 
@@ -195,24 +198,24 @@ async def late(response):
 def test_args_are_the_settings_of_the_run_by_slimes_names(tmp_path: Path) -> None:
     file = tmp_path / "of_slime.py"
     file.write_text(ARGS)
-    settings = {**RunConfig.of(max_response_tokens=40, group_size=2).values(), MODEL: "dir"}
-    reward = build_reward(part_of(file, "of_args", args={"rm_url": "http://here"}), settings=settings)
+    settings = {**RunConfig.of(max_response_tokens=40, group_size=2).values(), "model": "dir"}
+    reward = built(part_of(file, "of_args", args={"rm_url": "http://here"}), settings=settings)
     assert [reward.score([sample("4")])[0].value for _ in range(2)] == [42, 42]
-    assert build_reward(part_of(file, "of_group"), settings=settings).score([sample("4")])[0].value == 3
+    assert built(part_of(file, "of_group"), settings=settings).score([sample("4")])[0].value == 3
     part = part_of(file, "of_more")
     with pytest.raises(
         AttributeError, match=r"; give the value by --reward\.of-more\.args\.eps_clip VALUE\.$"
     ):
-        build_reward(part).score([sample("4")])
+        built(part).score([sample("4")])
     of_package = replace(part, config=RewardConfig())  # it has no such setting
     with pytest.raises(AttributeError, match=r"by slime's name\.$"):
-        build_reward(of_package).score([sample("4")])
+        built(of_package).score([sample("4")])
 
 
 def test_a_call_that_fails_ends_the_others_of_its_group(tmp_path: Path) -> None:
     file = tmp_path / "of_slime.py"
     file.write_text(FAILS)
-    reward = build_reward(part_of(file, "late"))
+    reward = built(part_of(file, "late"))
     with pytest.raises(ValueError, match="wrong"):
         reward.score([sample("slow"), sample("wrong", index=1)])
     assert reward.score([sample("count")])[0].value == 1

@@ -1,0 +1,1 @@
+"""Plain Python functions as rewards: those of TRL, verl and slime too."""
