@@ -89,6 +89,7 @@ def test_prompts_are_those_of_the_data(
     [
         ([], "plugins check: expected the name of a part or of a plugin, or --plugin FILE."),
         (["copi"], "plugins check: nothing is called 'copi'. Did you mean 'copy'?"),
+        (["functions"], "plugins check: the plugin 'functions' offers no part and no command."),
         (["copy", "--source.digit", "3"], "--source.digit is unknown. Did you mean '--source."),
         (["copy", "--kind", "loss"], "--kind: found 'loss', expected source."),
         (["file"], "--source.path is missing: "),
@@ -98,7 +99,7 @@ def test_prompts_are_those_of_the_data(
 def test_bad_input(
     args: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RLCORE_PLUGINS", "files,tasks")
+    monkeypatch.setenv("RLCORE_PLUGINS", "files,functions,tasks")
     assert run(["plugins", "check", *args]) == 2
     assert said in capsys.readouterr().err
 
