@@ -11,8 +11,10 @@ import pytest
 from runs import run_of
 
 from rlcore.api.errors import CheckpointError, DataError
+from rlcore.api.part import RewardPart
 from rlcore.runtime.provenance import FILE, HASHED_BYTES, Provenance, fingerprint
 from rlcore.runtime.resume import compared
+from rlcore_functions.plugin import rlcore_reward_adapters
 
 
 def test_a_fingerprint_is_the_size_and_a_hash(tmp_path: Path) -> None:
@@ -54,6 +56,17 @@ def test_the_plugins_are_those_that_are_used(tmp_path: Path) -> None:
     assert made_with.plugins["grpo"]["url"].startswith("file:")
     assert {"rlcore", "rlcore_grpo", "rlcore_megatron"} <= set(made_with.code)
     assert "rlcore_toolkit" in made_with.code, "which plugins share"
+
+
+def brevity(response: str) -> float:
+    return 1 / (1 + len(response))
+
+
+def test_what_makes_a_reward_of_a_function_is_code_of_the_run() -> None:
+    resolved, adapters = run_of("grpo"), tuple(rlcore_reward_adapters())
+    assert "rlcore_functions" not in Provenance.of(resolved).code
+    reward = RewardPart(name="brevity", factory=f"{__name__}:brevity", adapters=adapters)
+    assert "rlcore_functions" in Provenance.of(replace(resolved, rewards=(reward,))).code
 
 
 def test_each_start_has_its_line_and_that_of_the_checkpoint_counts(tmp_path: Path) -> None:

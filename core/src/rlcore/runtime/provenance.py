@@ -45,9 +45,9 @@ class Provenance:
 
     `libraries`: version. `plugins`: those that are used, each with its distribution, its version (of a plugin
     file `sha256:…`), its origin (the module, or the path of the file), and its url where pip knows one.
-    `code`: SHA-256 of a package's Python files, for rlcore, the packages of those plugins, and the libraries
-    that they share and that stand on rlcore as they do. `data`: fingerprint of the files with the prompts to
-    train on.
+    `code`: SHA-256 of a package's Python files, for rlcore, the packages of those plugins, what makes rewards
+    of functions, and the libraries that they share and that stand on rlcore as they do. `data`: fingerprint
+    of the files with the prompts to train on.
     """
 
     libraries: Mapping[str, str]
@@ -61,6 +61,7 @@ class Provenance:
         installed = [info for info in resolved.plugins if not is_file(info.version)]
         modules = {OWN, *(info.origin for info in installed)}
         modules |= {part.factory.partition(":")[0] for part in resolved.parts()}
+        modules |= {part.load().__module__ for part in resolved.rewards}  # of a function: its adapter's
         modules |= {name.replace("-", "_") for name in _shared({info.dist for info in installed})}
         source = resolved.source.build()
         files = source.files() if isinstance(source, FileBackedSource) else ()
