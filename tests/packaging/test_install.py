@@ -45,13 +45,22 @@ def test_the_root_installs_the_whole_of_every_member(tmp_path: Path, third_party
         "rlcore-sandbox",
         "rlcore-toolkit",
         "rlcore-testing",
+        "rlcore-functions",  # its parts are the user's functions
     }
     assert not broken
 
 
 def test_one_plugin_installs_by_itself_once_core_is_there(tmp_path: Path, third_party: Path) -> None:
     environment(tmp_path / "env", third_party)
-    command = ("machine", "core", "toolkit", "testing", "plugins/trackers/jsonl", "cli")
+    command = (
+        "machine",
+        "core",
+        "toolkit",
+        "testing",
+        "plugins/rewards/functions",
+        "plugins/trackers/jsonl",
+        "cli",
+    )
     install(tmp_path / "env", *(ROOT / member for member in command))
     assert offered(tmp_path / "env") == ({"rlcore-cli", "rlcore-jsonl"}, [])
     install(tmp_path / "env", ROOT / "plugins/generators/single_turn")
