@@ -79,8 +79,10 @@ class ControlConformance(Abilities):
         self.needs("takes_weights_under_way")
         request = await running(client, f"paused-{mode}")
         await client.pause(mode)
-        assert await _stands_still(request), f"paused, it sampled on: {request.tokens} tokens"
-        await client.resume()
+        try:
+            assert await _stands_still(request), f"paused, it sampled on: {request.tokens} tokens"
+        finally:  # or every later test would wait for its limit
+            await client.resume()
         answer = await request.result
         assert answer.finish_reason == "length"
         assert len(answer.token_ids) == LONG.max_tokens
@@ -90,8 +92,10 @@ class ControlConformance(Abilities):
         self.needs("aborts")
         request = await running(client, "ended")
         await client.pause("abort")
-        assert (await request.result).finish_reason == "abort"
-        await client.resume()
+        try:
+            assert (await request.result).finish_reason == "abort"
+        finally:
+            await client.resume()
         await client.generate(PROMPT, Sampling(max_tokens=2))
 
     async def test_memory_is_released_and_resumed(self, client: EngineClient, references: References) -> None:
