@@ -83,6 +83,10 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
             "plugins lst",
             "error: No such command 'lst', expected one of check, show; see rlcore plugins --help.",
         ),
+        (
+            "plugins shw",
+            "error: No such command 'shw'. Did you mean 'show'? See rlcore plugins --help.",
+        ),
         ("plugins show a.py", "error: plugins show: nothing is called 'a.py'. Load a file by --plugin a.py."),
         ("plugins show", "error: NAME is missing; see rlcore plugins show --help."),
         (
@@ -269,6 +273,22 @@ def test_a_function_that_is_not_there(
     assert run(["eval", "--task", "copy", *given.replace("FILE", str(file)).split()]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert said.replace("FILE", str(file)) in line
+
+
+def test_a_file_with_a_hook_offers_what_the_hook_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from rlcore import Component, hookimpl\nasync def generate(ctx, sample): ...\n"
+        "@hookimpl\ndef rlcore_generators():\n"
+        "    yield Component(name='own', factory=f'{__name__}:generate', summary='one answer')\n"
+    )
+    assert run(["eval", "--task", "copy", "--generator", f"{file}:generate"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: --generator {file}:generate: rlcore_generators in the file names what it offers; choose "
+        f"that by --plugin {file} --generator NAME, or leave the hook out.\n"
+    )
 
 
 def test_a_reward_and_a_generator_of_a_file_may_have_one_name(tmp_path: Path) -> None:

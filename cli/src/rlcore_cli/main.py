@@ -138,7 +138,7 @@ def _usage(error: click.ClickException) -> str:
     elif sentence.startswith("No such command") and not sentence.endswith("?"):
         assert isinstance(context.command, click.Group)
         sentence += f", expected one of {', '.join(context.command.list_commands(context))}"
-    return f"{sentence}{'' if sentence.endswith('?') else ';'} see {context.command_path} --help."
+    return f"{sentence}{' See' if sentence.endswith('?') else '; see'} {context.command_path} --help."
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -51,6 +51,12 @@ class Function:
             return
         [module] = (sys.modules[file.module] for file in plugins.files if file.name == self.file.name)
         known = getattr(module, self.name, None)
+        hook = next((name for name, value in vars(module).items() if hasattr(value, "rlcore_impl")), None)
+        if hook and callable(known):
+            raise PluginError(
+                f"{self.at} {self.file}:{self.name}: {hook} in the file names what it offers; choose that by "
+                f"--plugin {self.file} --{self.kind} NAME, or leave the hook out."
+            )
         if kinds := sorted(kind for kind, name in offers if name == self.name):
             found = f"{self.name} is a {kinds[0]}"
         elif not callable(known):
