@@ -234,6 +234,7 @@ def test_a_dry_run_leaves_nothing_behind(
     [
         (["--stepz", "3"], "--stepz is unknown. Did you mean '--steps'?"),
         (["--kl_coef", "1"], "--kl_coef is spelled --kl-coef."),
+        (["--engine.max_batch", "1"], "--engine.max_batch is spelled --engine.max-batch."),
         (["--loss.delta", "3"], "--loss.delta belongs to loss 'far', but 'near' is chosen."),
         (["--steps"], "Option '--steps' requires an argument."),
         (["--steps", "many"], "--steps: found 'many', expected an integer of at least 1."),

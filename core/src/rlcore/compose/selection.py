@@ -265,13 +265,13 @@ class Selection:
         """The sentence for a name that nothing reads."""
         if name in self.chosen_otherwise():
             return f"{layer.at(name)} is what {layer.at(self.chosen_otherwise()[name])} says; leave it out."
+        known = self.known()
+        if name in known:
+            return f"--{name} is spelled {flag_name(name)}."
         owner = self._unselected_owner(name)
         if owner:
             return f"{layer.at(name)} {owner}"
         shown = str if layer.label else flag_name
-        known = self.known()
-        if name in known:
-            return f"--{name} is spelled {flag_name(name)}."
         underscored = name.replace("-", "_")
         if underscored != name and self.passes_through(underscored, layer):
             meant: str | None = underscored
