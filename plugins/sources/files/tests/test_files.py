@@ -154,7 +154,7 @@ def test_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"prompt": ', "line 2: not JSON: Expecting value at column"),
+        ('{"prompt": ', "line 2: not JSON: Expecting value at column 12."),
         ("[1]", "line 2: expected an object with 'prompt', found a list."),
         ('{"text": "p"}', "line 2: no 'prompt' (--source.prompt-key names another key); found 'text'."),
         ("{}", "line 2: no 'prompt' (--source.prompt-key names another key); found nothing."),

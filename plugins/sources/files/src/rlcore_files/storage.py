@@ -129,7 +129,9 @@ class JsonLines(RowFile):
     def _parsed(self, line: bytes, number: int) -> Json:
         where = self.where(number)
         try:
-            return json.loads(self._text(line, number).decode("utf-8"), parse_constant=_refuse_constant)
+            # without the line break, which would count as a line of its own in errors
+            text = self._text(line, number).decode("utf-8").rstrip("\r\n")
+            return json.loads(text, parse_constant=_refuse_constant)
         except UnicodeDecodeError as error:
             raise DataError(f"{where}: not UTF-8 at byte {error.start}.") from error
         except json.JSONDecodeError as error:
