@@ -36,23 +36,26 @@ It is long, because a single step may take many minutes.
 
 
 class LiveScreen:
-    """The last steps as a table above a progress bar. The phases of the start stay as lines above."""
+    """The last steps as a table above a progress bar. The phases of the start stay as lines above.
+
+    `steps`: 0 of an evaluation, which has no bar.
+    """
 
     def __init__(self, stream: TextIO, steps: int, columns: Sequence[Column]) -> None:
         self._columns = columns
         self._console = Console(file=stream)
         self._rows: deque[tuple[int, list[str]]] = deque(maxlen=SHOWN_STEPS)
+        bar = (BarColumn(bar_width=None), MofNCompleteColumn())
+        eta = (TextColumn("ETA", style="dim"), TimeRemainingColumn())
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+            *(bar if steps else ()),
             TimeElapsedColumn(),
-            TextColumn("ETA", style="dim"),
-            TimeRemainingColumn(),
+            *(eta if steps else ()),
             console=self._console,
             speed_estimate_period=SPEED_SECONDS,
-            expand=True,
+            expand=bool(steps),
         )
         self._task = self._progress.add_task("Starting", total=steps)
         self._phase: tuple[str, float] | None = None
