@@ -115,7 +115,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         click.echo(
             f"curves, samples and what each metric means: rlcore view {run_dir}", err=params["as_json"]
         )
-    if summary.exit_reason in ("interrupted", "terminated"):
+    if summary.exit_reason in ("interrupted", "terminated", "sigterm"):
         click.echo(_kept(run_dir), err=params["as_json"])
     if summary.exit_reason == "interrupted":
         raise KeyboardInterrupt
@@ -178,7 +178,7 @@ def model_of(program: Program, run: Path, asked: str) -> ModelOfRun:
     """
     path = run / RUN_TOML
     if not path.is_file():
-        raise CheckpointError(f"{asked}: found no {RUN_TOML} in {run}, so it is not the folder of a run.")
+        raise CheckpointError(f"{asked}: found no {RUN_TOML} there, expected the folder of a run.")
     program, file = program.read(path, asked)
     own = {name: value for name, value in file.values.items() if name.partition(".")[0] in KEPT}
     if Kind.MODEL not in own:
