@@ -54,7 +54,7 @@ def show_layouts(
         console.print(f"[bold]No layout fits[/] into {_usable(machines)}.")
     if others:
         cut = f"; {count} of them" if count < len(others) else ""
-        console.print(f"Ruled out: {_counted(len(others), 'layout')}{cut}:", highlight=False)
+        console.print(f"\n{_counted(len(others), 'layout')} ruled out{cut}:", highlight=False)
         console.print(_refused(others[:count]))
     for is_used, text in (
         (any(one.layout.recompute for one in found), STARRED),
