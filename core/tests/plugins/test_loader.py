@@ -274,6 +274,17 @@ def test_a_clash_names_both_providers(install: Install) -> None:
     assert str(caught.value) == said
 
 
+def test_a_clash_with_a_file_is_mended_by_another_name(install: Install, tmp_path: Path) -> None:
+    install("mine", REWARD.format(name="kind_words"))
+    file = tmp_path / "words.py"
+    imports = "from rlcore import Component, hookimpl\n"
+    file.write_text(imports + REWARD.format(name="kind_words"))
+    with pytest.raises(
+        PluginError, match="; rename that of the file, or switch one off with -p no:mine or -p no"
+    ):
+        load(Switches(only=("mine",), files=(file,)))
+
+
 def test_a_clash_leaves_all_other_names_alone(install: Install) -> None:
     """Neither of the two is used, whichever was installed first."""
     install("mine", REWARD.format(name="kind_words"))

@@ -182,9 +182,10 @@ class Entry:
 def _clash(what: str, first_entry: Entry, second_entry: Entry) -> str:
     first, second = first_entry.provider, second_entry.provider
     off = [f"-p no:{provider.name}" for provider in (first, second) if not provider.is_kept]
+    rename = "rename that of the file, or " if first.is_file or second.is_file else ""
     return (
-        f"{what} is offered by two plugins, {first.name} ({first}) and {second.name} ({second}); switch one "
-        f"off with {' or '.join(off)}."
+        f"{what} is offered by two plugins, {first.name} ({first}) and {second.name} ({second}); "
+        f"{rename}switch one off with {' or '.join(off)}."
     )
 
 
