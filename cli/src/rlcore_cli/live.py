@@ -57,7 +57,7 @@ class LiveScreen:
             speed_estimate_period=SPEED_SECONDS,
             expand=bool(steps),
         )
-        self._task = self._progress.add_task("Starting", total=steps)
+        self._task = self._progress.add_task("Starting", total=steps or None)
         self._phase: tuple[str, float] | None = None
         self._live = Live(
             get_renderable=self._render, console=self._console, refresh_per_second=REFRESHES_PER_SECOND
