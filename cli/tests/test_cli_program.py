@@ -151,9 +151,20 @@ def test_a_part_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -
     assert run(["plugins", "show", "exact_match"]) == 0
     out = capsys.readouterr().out
     assert "  chosen by  --reward exact_match\n" in out
-    assert re.search(r"--reward\.exact-match\.casefold +False +ignore upper and lower case", out)
+    assert re.search(r"--reward\.exact-match\.casefold +false +ignore upper and lower case", out)
     assert run(["plugins", "show", "exactmatch"]) == 2
     assert "nothing is called 'exactmatch'. Did you mean 'exact_match'?" in capsys.readouterr().err
+
+
+def test_help_that_is_too_long_for_the_terminal_goes_below_its_flag(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run(["plugins", "show", "exact_match"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "    --reward.exact-match.casefold  false" in lines
+    assert "        ignore upper and lower case" in lines
 
 
 def test_a_part_is_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:

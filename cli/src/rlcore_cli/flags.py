@@ -72,7 +72,7 @@ def of_config(
             name=name,
             group=group,
             help=field.description or "",
-            default="required" if setting is None and field.is_required() else _text(value),
+            default="required" if setting is None and field.is_required() else default_text(value),
             metavar=_metavar(field.annotation),
             many=is_list(field.annotation),
             switch=_is_bool(field.annotation),
@@ -80,7 +80,7 @@ def of_config(
         )
 
 
-def _text(value: Any) -> str:
+def default_text(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, str):

@@ -5,6 +5,8 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -13,11 +15,14 @@ from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Algorithm, Kind
 from rlcore.plugins.loader import asked_range
 from rlcore.plugins.registry import HOOKS, LIST_KINDS, Entry, is_file
+from rlcore_cli.flags import default_text
 from rlcore_cli.naming import Offer, named
 from rlcore_cli.program import Program
 
 FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
 """The flag that chooses a part, where it is not that of its kind."""
+LEAST_WIDTH = 24
+"""Characters of a line of help, on the narrowest terminal."""
 CHOSEN = ("run_by", "chosen_by", "paper")
 """What a text shows of `_described` before the settings, each in a line of its own."""
 
@@ -122,12 +127,19 @@ def _settings(entry: Entry) -> Iterator[dict[str, Any]]:
 
 
 def _default(setting: Mapping[str, Any]) -> str:
-    return str(setting["default"]) if "default" in setting else "required"
+    return default_text(setting["default"]) if "default" in setting else "required"
 
 
 def _table(heading: str, rows: list[tuple[str, str, str]]) -> Iterator[str]:
     if rows:
         yield f"  {heading}"
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
+    room = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    beside = len(f"    {'':<{widths[0]}}  {'':<{widths[1]}}  ")
     for flag, default, text in rows:
-        yield f"    {flag:<{widths[0]}}  {default:<{widths[1]}}  {text}".rstrip()
+        begin = f"    {flag:<{widths[0]}}  {default:<{widths[1]}}  "
+        if beside + len(text) <= room:
+            yield f"{begin}{text}".rstrip()
+        else:
+            yield begin.rstrip()
+            yield from (f"        {line}" for line in wrap(text, max(room - 8, LEAST_WIDTH)))
