@@ -48,16 +48,6 @@ def test_linear_is_torchs_own(rows: int, inputs: int, outputs: int) -> None:
         torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.usefixtures("_library")
-@pytest.mark.parametrize("rows", [1, 64])
-def test_a_matrix_that_is_laid_for_decoding_gives_the_same_product(rows: int) -> None:
-    x, weight = random(rows, 96, seed=0).detach(), random(64, 96, seed=1).detach()
-    laid = kernels.laid_for_decoding(weight)
-    assert torch.equal(laid, weight)
-    expected = functional.linear(x.double(), weight.double())
-    torch.testing.assert_close(kernels.times_transposed(x, laid).double(), expected, rtol=1e-5, atol=1e-4)
-
-
 @pytest.mark.parametrize("rows", [1, 3000])
 def test_swiglu_is_torchs_own(rows: int) -> None:
     """The second one takes several blocks, the last of them shorter."""

@@ -15,7 +15,6 @@ from .cpu_kernels import (
     kernel_linear as kernel_linear,
     kernel_rms_norm as kernel_rms_norm,
     kernel_swiglu as kernel_swiglu,
-    laid_for_decoding as laid_for_decoding,
     times_transposed as times_transposed,
 )
 from .hashing_file import (

@@ -191,12 +191,3 @@ def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
         return out
     return torch.mm(x, weight.t())
-
-
-def laid_for_decoding(weight: Tensor) -> Tensor:
-    """`weight` [O, I] with the memory of its transpose, where `times_transposed` then takes less time.
-
-    With the few rows of a decoding step MKL packs the matrix at each product, which takes it a sixth to a
-    third of the time where rows of I numbers lie one after the other.
-    """
-    return weight if _TAKES_ONEDNN or not fits_kernel(weight) else weight.t().contiguous().t()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
 
 from rlcore_local.decoder import PromptTokens
-from rlcore_toolkit import laid_for_decoding, times_transposed
+from rlcore_toolkit import times_transposed
 
 LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
 PREFILL_TOKENS = 4096
@@ -55,7 +55,7 @@ def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 
     A value copied into a parameter afterwards changes the joined matrix, and memory is held once.
     """
-    weight = laid_for_decoding(torch.cat([linear.weight.data for linear in linears]))
+    weight = torch.cat([linear.weight.data for linear in linears])
     sizes = [linear.out_features for linear in linears]
     for one, part in zip(linears, torch.split(weight, sizes), strict=True):
         one.weight.data = part
@@ -101,8 +101,6 @@ class LeanDecoder:
         attention, mlp = module.self_attn, module.mlp
         qkv, qkv_bias = _join([attention.q_proj, attention.k_proj, attention.v_proj])
         gate_up, gate_up_bias = _join([mlp.gate_proj, mlp.up_proj])
-        for linear in (attention.o_proj, mlp.down_proj):
-            linear.weight.data = laid_for_decoding(linear.weight.data)
         qk_norm = None
         if hasattr(attention, "q_norm"):
             q_weight, k_weight = attention.q_norm.weight, attention.k_norm.weight
