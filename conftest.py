@@ -13,6 +13,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     limits: defaultdict[Path, float] = defaultdict(float)
     for item in items:
-        if mark := item.get_closest_marker("timeout"):
+        mark = item.get_closest_marker("timeout")
+        if mark and mark.args:
             limits[item.path] = max(limits[item.path], mark.args[0])
     items.sort(key=lambda item: -limits[item.path])

@@ -7,11 +7,15 @@ from safetensors.numpy import load_file
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--eval-every", "0", "--lr", "0.01")
 FREEZE = ("--model-hook", "freeze", "--model-hook.freeze.pattern")
+COLLECTING = (
+    *("--plugin", str(Path(__file__).with_name("collecting.py"))),
+    *("--model-hook", "worker_collects", "--callback", "driver_collects"),
+)
 
 
 def test_what_is_frozen_leaves_a_run_as_it_came(run: Run, tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
-    run(*TRAIN, *FREEZE, "embedding", "--ranks", "2", "--steps", "1", "--run-dir", str(folder))
+    run(*TRAIN, *FREEZE, "embedding", *COLLECTING, "--ranks", "2", "--steps", "1", "--run-dir", str(folder))
     run("train", "--resume", str(folder), "--steps", "2", "--export", str(out))
     before = load_file(folder / "model" / "model.safetensors")
     after = load_file(out / "model.safetensors")

@@ -21,11 +21,13 @@ def defer_collection() -> None:
 @contextlib.contextmanager
 def deferred_collection() -> Iterator[None]:
     """`defer_collection` within, for a process that may end its work without having settled."""
+    collected = gc.isenabled()
     defer_collection()
     try:
         yield
     finally:
-        gc.enable()
+        if collected:
+            gc.enable()
 
 
 def settle_heap() -> None:
