@@ -1,9 +1,9 @@
 """What a part's config tells core about the part.
 
-A config class derives from the base class of its kind. The kinds without a base here (generator, model,
-tracker, and a source that is a task) derive from `rlcore.Config`, or from `PartConfig` where they may object
-to a run. What holds for every setting of the part is a class variable. What depends on settings is a method
-or a property, which a config overrides.
+A config class derives from the base class of its kind. The kinds without a base here (generator, model, model
+hook, tracker, callback, and a source that is a task) derive from `rlcore.Config`, or from `PartConfig` where
+they may object to a run. What holds for every setting of the part is a class variable. What depends on
+settings is a method or a property, which a config overrides.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -77,7 +77,7 @@ class ProducerConfig(PartConfig):
     """Kind `producer`."""
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
-    """The kinds of training that it makes rollouts for."""
+    """The kinds of training (`rlcore.TrainsOn`) that it makes rollouts for."""
 
     asynchronous: ClassVar[bool | None] = None
     """True: for asynchronous runs only; False: for synchronous runs only; None: for both."""
@@ -115,10 +115,12 @@ class BatchConfig(GroupConfig):
     """The base for parts that work on the train batch."""
 
     needs: ClassVar[frozenset[Input]] = frozenset()
-    """The columns it reads that cost a forward pass or a generation. rlcore makes no others."""
+    """The columns (`rlcore.Input`) that it reads, of those that cost a forward pass or a generation. rlcore
+    makes no others.
+    """
 
     trains_on: ClassVar[frozenset[TrainsOn]] = frozenset({TrainsOn.ROLLOUTS})
-    """The kinds of training that it can be a part of."""
+    """The kinds of training (`rlcore.TrainsOn`) that it can be a part of."""
 
 
 class AdvantageConfig(BatchConfig):
@@ -151,7 +153,9 @@ class CorrectionConfig(BatchConfig):
 
     @property
     def weighs(self) -> bool:
-        """True: it weighs tokens by a ratio of two policies; False: it only leaves tokens out."""
+        """True: it weighs tokens by a ratio of two policies, and rlcore refuses a second such correction.
+        False: it only leaves tokens out.
+        """
         return False
 
 
@@ -234,13 +238,13 @@ class TrainerConfig(PassingConfig):
         return ()
 
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
-        """Ranks that hold one copy of the model together. ConfigError."""
+        """Ranks that hold one copy of the model together. Raises `ConfigError`."""
         return 1
 
     def stage_layers(self, fields: Mapping[str, Any], layers: int) -> Sequence[Sequence[int]]:
         """How the model's `layers` are divided: for each pipeline stage, the layers of each chunk.
 
-        ConfigError.
+        Raises `ConfigError`.
         """
         return [[layers]]
 
