@@ -131,6 +131,8 @@ def test_cases_and_parts_are_those_of_the_test_class() -> None:
     found = fails(Suite)
     assert set(found) == {"each case has its score", "parts are those that it tells"}
     assert "'5': Score(value=0.0" in found["each case has its score"]
+    Suite.cases = ()
+    assert "gives no `cases` and no `prompts`" in fails(Suite)["each answer has a score"]
 
 
 def test_a_reward_that_can_judge_nothing_asks_for_prompts() -> None:

@@ -193,6 +193,7 @@ class RewardConformance(Conformance):
 
         Copies, for a reward might change them.
         """
+        assert self.cases or self.prompts, "the test class gives no `cases` and no `prompts`"
         if not self.cases:
             return deepcopy([answers(prompt) for prompt in self.prompts])
         groups: list[list[Sample]] = []

@@ -152,12 +152,8 @@ def test_a_reward_that_asks_is_given_the_tokenizer() -> None:
     reward: Any = part("Asking").build(tokenizer=tokenizer, settings={})
     assert reward.tokenizer is tokenizer
     assert not part("of_response").asks_for("tokenizer")
-    assert [
-        one.value for one in part("of_tokenizer").build(tokenizer=tokenizer, settings={}).score(GROUP)
-    ] == [
-        1,
-        4,
-    ]
+    counted = part("of_tokenizer").build(tokenizer=tokenizer, settings={}).score(GROUP)
+    assert [one.value for one in counted] == [1, 4]
 
 
 def of_columns(completions: list[str], answer: list[str], difficulty: list[float]) -> list[float]:
