@@ -49,10 +49,10 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
     type=POSITIVE,
     help="GPUs of a node; TP stays inside one.",
 )
-@click.option("--tp", type=POSITIVE, help="Tensor-parallel size.  [default: all]")
-@click.option("--pp", type=POSITIVE, help="Pipeline-parallel size.  [default: all]")
+@click.option("--tp", type=POSITIVE, help="Tensor-parallel size.  [default: tries all]")
+@click.option("--pp", type=POSITIVE, help="Pipeline-parallel size.  [default: tries all]")
 @click.option("--cp", type=POSITIVE, help="Context-parallel size.  [default: 1]")
-@click.option("--ep", type=POSITIVE, help="Expert-parallel size.  [default: all]")
+@click.option("--ep", type=POSITIVE, help="Expert-parallel size.  [default: tries all]")
 @click.option("--etp", type=POSITIVE, help="Expert-tensor-parallel size.  [default: 1]")
 @click.option(
     "--dtype",
@@ -85,8 +85,8 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 def plan(program: Program, /, model: str | None, config: Path | None, gpus: int | None, **given: Any) -> None:
     """Say which layouts of a model fit on your GPUs, and why others do not.
 
-    With --config it judges the layout of a run. It only reads config.json, and starts nothing. The exit code
-    is 1 if nothing fits.
+    With --config it judges the layout of a run. Of the model it only reads config.json. It starts nothing.
+    The exit code is 1 if nothing fits.
     """
     registry = program.plugins.registry
     machines = Machines(
