@@ -89,7 +89,10 @@ def test_prompts_are_those_of_the_data(
     [
         ([], "plugins check: expected the name of a part or of a plugin, or --plugin FILE."),
         (["copi"], "plugins check: nothing is called 'copi'. Did you mean 'copy'?"),
-        (["functions"], "plugins check: the plugin 'functions' offers no part and no command."),
+        (
+            ["functions"],
+            "plugins check: the plugin 'functions' offers no part and no command: it makes rewards of f",
+        ),
         (["copy", "--source.digit", "3"], "--source.digit is unknown. Did you mean '--source."),
         (["copy", "--kind", "loss"], "--kind: found 'loss', expected source."),
         (["file"], "--source.path is missing: "),

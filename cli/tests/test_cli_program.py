@@ -286,6 +286,16 @@ def test_a_function_that_is_not_there(
     assert said.replace("FILE", str(file)) in line
 
 
+def test_a_function_without_what_makes_rewards_of_functions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def short(response): return 1\n")
+    assert run(["-p", "no:functions", "eval", "--task", "copy", "--reward", f"{file}:short"]) == 2
+    said = "no plugin that is loaded makes rewards of functions; rlcore-functions does: name it in RLCORE"
+    assert f"--reward {file}:short: {said}" in capsys.readouterr().err
+
+
 def test_a_file_with_a_hook_offers_what_the_hook_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

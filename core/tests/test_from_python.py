@@ -34,10 +34,6 @@ def uses_a_value(response: str) -> float:
     return HALF
 
 
-def nothing_known(x: str) -> float:
-    return 0.0
-
-
 def Capital(response: str) -> float:  # noqa: N802 # the name that is refused
     return 0.0
 
@@ -137,7 +133,6 @@ def test_only_rewards_have_weights(tmp_path: Path) -> None:
     ("value", "sentence"),
     [
         (uses_a_value, "reward: uses_a_value uses HALF, which no import brings"),
-        (nothing_known, "reward: by its parameters nothing_known is no reward, expected a function with a"),
         (Capital, "reward: found Capital, expected a name of lower-case letters"),
         (len, "reward: found <built-in function len>, expected a function that `def` made"),
         ([brevity, Other.brevity], "reward: two functions are called brevity"),

@@ -121,7 +121,6 @@ def test_every_sdist_has_what_its_wheel_has_and_both_the_license(released: Path,
 def test_everything_is_listed_and_comes_from_the_wheels(installed: Path, released: Path) -> None:
     listed, broken = offered(installed)
     libraries = {"rlcore", "rlcore-machine", "rlcore-sandbox", "rlcore-toolkit", "rlcore-testing"}
-    libraries |= {"rlcore-functions"}  # its parts are the functions of users
     assert listed == {name_of(wheel) for wheel in released.glob("*.whl")} - libraries
     assert not broken
     where = "import rlcore, rlcore_my_loss; print(rlcore.__file__, rlcore_my_loss.__file__)"

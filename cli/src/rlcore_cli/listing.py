@@ -11,13 +11,18 @@ from rlcore_cli.program import Program
 from rlcore_cli.show import show
 
 HEADINGS = ("kind", "name", "distribution", "version")
+ADAPTER = "reward_adapter"
+"""The kind of the row of an adapter, which has no name but that of its plugin."""
 
 
 @click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def plugins(context: click.Context, as_json: bool) -> None:
-    """List every part that a plugin offers, and the plugins that could not be loaded."""
+    """List every part that a plugin offers, and the plugins that could not be loaded.
+
+    A `reward_adapter` makes rewards of functions (`--reward FILE.py:FUNCTION`).
+    """
     if context.invoked_subcommand is None:
         _list(context.find_object(Program), as_json)
 
@@ -63,6 +68,10 @@ def _rows(program: Program) -> Iterator[tuple[str, ...]]:
         summary = one.entry.record.summary if one.entry else ""
         summary = one.command.get_short_help_str() if one.command else summary
         yield (one.kind, one.name, one.provider.dist, one.provider.version, summary)
+    adapters = program.plugins.adapters
+    for provider in dict.fromkeys(one.provider for one in adapters):
+        told = [one.record.expected for one in adapters if one.provider == provider and one.record.expected]
+        yield (ADAPTER, provider.name, provider.dist, provider.version, " or ".join(told))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

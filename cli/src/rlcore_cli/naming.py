@@ -47,7 +47,10 @@ def named(program: Program, name: str, asked: str) -> list[Offer]:
     found = [one for one in every if one.name == name]
     found = found or [one for one in every if name in (one.provider.name, one.provider.dist)]
     if not found and any(name in (info.name, info.dist) for info in program.plugins.infos):
-        raise PluginError(f"{asked}: the plugin {name!r} offers no part and no command.")
+        adapting = [one.provider for one in program.plugins.adapters]
+        does = any(name in (info.name, info.dist) for info in adapting)
+        instead = ": it makes rewards of functions (--reward FILE.py:FUNCTION)" if does else ""
+        raise PluginError(f"{asked}: the plugin {name!r} offers no part and no command{instead}.")
     if not found:
         known = {one.name for one in every} | {info.name for info in program.plugins.infos}
         note = program.plugins.registry.broken_note()

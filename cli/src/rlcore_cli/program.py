@@ -18,7 +18,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.select import select, written_out
 from rlcore.config import layers, toml
 from rlcore.config.layers import Layer
-from rlcore.plugins.loader import Plugins, Switches, expected, load
+from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import PluginInfo
 
 OFF = "no:"
@@ -57,6 +57,11 @@ class Function:
                 f"{self.at} {self.file}:{self.name}: {hook} in the file names what it offers; choose that by "
                 f"--plugin {self.file} --{self.kind} NAME, or leave the hook out."
             )
+        if self.kind is Kind.REWARD and callable(known) and not plugins.adapters:
+            raise PluginError(
+                f"{self.at} {self.file}:{self.name}: no plugin that is loaded makes rewards of functions; "
+                "rlcore-functions does: name it in RLCORE_PLUGINS, or leave out -p no:functions."
+            )
         if kinds := sorted(kind for kind, name in offers if name == self.name):
             found = f"{self.name} is a {kinds[0]}"
         elif not callable(known):
@@ -70,8 +75,15 @@ class Function:
         else:
             found = f"by its parameters {self.name} is no {self.kind}"
         near = did_you_mean(self.name, sorted(name for kind, name in offers if kind is self.kind))
-        wanted = expected(self.kind, plugins.adapters)
-        raise PluginError(f"{self.at} {self.file}:{self.name}: {found}, expected {wanted}.{near}")
+        raise PluginError(
+            f"{self.at} {self.file}:{self.name}: {found}, expected {self._expected(plugins)}.{near}"
+        )
+
+    def _expected(self, plugins: Plugins) -> str:
+        if self.kind is Kind.GENERATOR:
+            return "async def NAME(ctx, sample)"
+        told = [adapter.record.expected for adapter in plugins.adapters if adapter.record.expected]
+        return " or ".join(told) or "one with the parameters that a plugin's adapter knows"
 
 
 @dataclass(frozen=True)

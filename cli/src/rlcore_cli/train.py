@@ -216,6 +216,8 @@ def check_before_start(resolved: Inference, registry: Registry) -> None:
     }
     for part in resolved.parts():
         check_factory(part.factory, part.name, plugins.get(part.factory))
+        if part.adapter:
+            check_factory(part.adapter, part.name)
     check_frozen(resolved)
 
 

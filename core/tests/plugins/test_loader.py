@@ -1,5 +1,6 @@
 """Discovery, switches, and plugins that are broken."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import pytest
 
 from rlcore import __version__
 from rlcore.api.errors import PluginError
-from rlcore.api.part import RewardPart, adapter_of
 from rlcore.api.records import Kind
+from rlcore.compose.select import select
+from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import Registry
 from rlcore_jsonl import plugin as jsonl
@@ -279,9 +281,7 @@ def test_a_clash_with_a_file_is_mended_by_another_name(install: Install, tmp_pat
     file = tmp_path / "words.py"
     imports = "from rlcore import Component, hookimpl\n"
     file.write_text(imports + REWARD.format(name="kind_words"))
-    with pytest.raises(
-        PluginError, match="; rename that of the file, or switch one off with -p no:mine or -p no"
-    ):
+    with pytest.raises(PluginError, match=r"; rename that of the file, or switch one off with -p no:mine\.$"):
         _ = load(Switches(only=("mine",), files=(file,))).registry
 
 
@@ -421,14 +421,16 @@ def test_the_adapter_that_knows_most_of_a_function_makes_the_reward(install: Ins
     file.write_text("def theirs(queries, prompts, labels=0): ...\ndef ours(prompts): ...\n")
     plugins = load(Switches(only=("functions", "mine"), files=(file,), strict=True))
     entry = plugins.registry.find(Kind.REWARD, "theirs", "--reward")
-    part = RewardPart(name="theirs", factory=entry.component.factory, adapters=entry.adapters)
-    function, name = part.build()
-    assert (function.__name__, name) == ("theirs", "theirs")
-    both = r"is for .*:(adapt|factory_of) and .*:(adapt|factory_of); leave one out by -p no:PLUGIN\.$"
+    assert entry.component.adapter == f"{module}:adapt"
+    assert [info.name for info in entry.adapted_by] == ["mine"]
     install("yours", ADAPTER.format(names={"prompts"}))
+    registry = load(Switches(only=("functions", "yours"), files=(file,))).registry
+    both = (
+        r"^--reward: what makes a reward of the function 'ours' is offered by two plugins, functions \(.*\) "
+        r"and yours \(rlcore-yours 1\.2\.3\); switch one off with -p no:functions or -p no:yours\.$"
+    )
     with pytest.raises(PluginError, match=both):
-        load(Switches(only=("functions", "yours"), files=(file,)))
-    assert module in str(adapter_of(function, plugins.adapters))
+        registry.find(Kind.REWARD, "ours", "--reward")
     assert load(Switches(only=(), files=(file,))).registry.names(Kind.REWARD) == []
 
 
@@ -436,11 +438,36 @@ def test_an_adapter_of_a_file_is_for_the_functions_of_every_file(tmp_path: Path)
     functions, adapter = tmp_path / "functions.py", tmp_path / "the_adapter.py"
     functions.write_text("def theirs(queries): ...\n")
     adapter.write_text("from rlcore import hookimpl\n" + ADAPTER.format(names={"queries"}))
-    plugins = load(Switches(only=(), files=(functions, adapter)))
-    assert plugins.registry.names(Kind.REWARD) == ["theirs"]
-    adapter.write_text("from rlcore import hookimpl\n@hookimpl\ndef rlcore_reward_adapters(): yield 1\n")
-    [broken] = load(Switches(only=(), files=(adapter,))).broken
-    assert broken.error == "rlcore_reward_adapters yielded 1, expected a RewardAdapter"
+    registry = load(Switches(only=(), files=(functions, adapter))).registry
+    selection = select(registry, None, Layer(label="", values={"reward": "theirs"}))
+    assert [info.name for info in selection.providers()] == ["functions.py", "the_adapter.py"]
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ("1", "rlcore_reward_adapters yielded 1, expected a RewardAdapter"),
+        (
+            "RewardAdapter(parameters=[{'a'}], factory_of='x:y')",
+            "an adapter's parameters .* frozensets of names",
+        ),
+        ("RewardAdapter(parameters=(), factory_of='x:y')", "an adapter's parameters .* frozensets of names"),
+        (
+            "RewardAdapter(parameters=(frozenset({'a'}),), factory_of='x')",
+            "an adapter's factory 'x', expected",
+        ),
+        (
+            "RewardAdapter(parameters=(frozenset({'a'}),), factory_of='x:y', config=LossConfig)",
+            "an adapter's config .*, expected a class derived from .*RewardConfig",
+        ),
+    ],
+)
+def test_an_adapter_with_a_fault_makes_its_plugin_broken(tmp_path: Path, record: str, said: str) -> None:
+    file = tmp_path / "the_adapter.py"
+    head = "from rlcore import LossConfig, RewardAdapter, hookimpl\n@hookimpl\ndef rlcore_reward_adapters():"
+    file.write_text(f"{head} yield {record}\n")
+    [broken] = load(Switches(only=(), files=(file,))).broken
+    assert re.fullmatch(f"{said}.*", broken.error)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from rlcore.api.errors import CheckpointError, DataError
 from rlcore.api.part import RewardPart
 from rlcore.runtime.provenance import FILE, HASHED_BYTES, Provenance, fingerprint
 from rlcore.runtime.resume import compared
-from rlcore_functions.plugin import rlcore_reward_adapters
 
 
 def test_a_fingerprint_is_the_size_and_a_hash(tmp_path: Path) -> None:
@@ -58,14 +57,10 @@ def test_the_plugins_are_those_that_are_used(tmp_path: Path) -> None:
     assert "rlcore_toolkit" in made_with.code, "which plugins share"
 
 
-def brevity(response: str) -> float:
-    return 1 / (1 + len(response))
-
-
 def test_what_makes_a_reward_of_a_function_is_code_of_the_run() -> None:
-    resolved, adapters = run_of("grpo"), tuple(rlcore_reward_adapters())
+    resolved = run_of("grpo")
     assert "rlcore_functions" not in Provenance.of(resolved).code
-    reward = RewardPart(name="brevity", factory=f"{__name__}:brevity", adapters=adapters)
+    reward = RewardPart(name="f", factory="their_file:f", adapter="rlcore_functions.reward:factory_of")
     assert "rlcore_functions" in Provenance.of(replace(resolved, rewards=(reward,))).code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
@@ -13,7 +13,6 @@ from typing_extensions import TypeVar
 from rlcore.api.config import Config
 from rlcore.api.errors import PluginError
 from rlcore.api.part_config import RewardConfig
-from rlcore.api.records import RewardAdapter
 
 C = TypeVar("C", bound=Config, default=Config, covariant=True)
 
@@ -39,15 +38,20 @@ def _no_settings() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Generic[C]):
-    """One selected component: `factory` is `package.module:attribute`, called with its config."""
+    """One selected component: `factory` is `package.module:attribute`, called with its config.
+
+    `adapter`: what makes the factory of a plain function, as in `rlcore.Component`.
+    """
 
     name: str
     factory: str
     config: C = field(default_factory=_no_settings)
+    adapter: str = ""
 
     def load(self) -> Any:
-        """The attribute that `factory` names, imported now."""
-        return load(self.factory, self.name)
+        """The attribute that `factory` names, imported now; with an `adapter`, the factory that it makes."""
+        found = load(self.factory, self.name)
+        return load(self.adapter, self.name)(found, self.name) if self.adapter else found
 
     def flat(self, table: str) -> dict[str, Any]:
         """The settings of its config by their dotted names, those of `table`."""
@@ -62,26 +66,25 @@ class Part(Generic[C]):
 class RewardPart(Part[RewardConfig]):
     """One of a run's rewards. `weight`: what its scores are multiplied by in the sum; 0 only measures.
 
-    `ranked`: of siblings, the rank counts in place of the score. `adapters`: those of all plugins, for
-    a factory that is a plain function.
+    `ranked`: of siblings, the rank counts in place of the score.
     """
 
     config: RewardConfig = field(default_factory=RewardConfig)
     weight: float = 1.0
     ranked: bool = False
-    adapters: tuple[RewardAdapter, ...] = ()
 
     def load(self) -> Any:
-        """The factory, imported now. That of a plain function is what an adapter makes of it.
-
-        PluginError, also for a function of which no adapter makes a reward.
-        """
+        """As of every part. PluginError for a function that takes no config, without an `adapter`."""
         found = super().load()
-        adapter = None if inspect.isclass(found) else adapter_of(found, self.adapters)
-        if adapter is not None:
-            return load(adapter.factory_of, self.name)(found, self.name)
-        if inspect.isfunction(found) and "config" not in inspect.signature(found).parameters:
-            raise PluginError(f"No plugin makes a reward of a function with the parameters of {self.name!r}.")
+        if (
+            not self.adapter
+            and inspect.isfunction(found)
+            and "config" not in inspect.signature(found).parameters
+        ):
+            raise PluginError(
+                f"Reward {self.name!r}: {self.factory} is a function without a parameter 'config', so no "
+                "factory; the record of such a function names an adapter, which makes one."
+            )
         return found
 
     def asks_for(self, name: str) -> bool:
@@ -90,26 +93,9 @@ class RewardPart(Part[RewardConfig]):
 
     def build(self, **known: Any) -> Any:
         """`factory(config, …)` with those of `known` for which it has a parameter."""
-        return super().build(**{name: value for name, value in known.items() if self.asks_for(name)})
-
-
-def adapter_of(function: Callable[..., Any], adapters: Iterable[RewardAdapter]) -> RewardAdapter | None:
-    """The adapter that makes a reward of `function`; None: none does.
-
-    PluginError where two know as many of its parameters.
-    """
-    parameters = inspect.signature(function).parameters
-    named = {name for name, one in parameters.items() if one.kind is not one.VAR_POSITIONAL}
-    # By how much of the function they know: which plugin was installed first must not decide.
-    known = {one: max((len(n) for n in one.parameters if n <= named), default=0) for one in adapters}
-    most = max(known.values(), default=0)
-    if not most or "config" in named:
-        return None
-    first, *others = [one for one, count in known.items() if count == most]
-    if others:
-        both = f"{first.factory_of} and {others[0].factory_of}"
-        raise PluginError(f"By its parameters a function is for {both}; leave one out by -p no:PLUGIN.")
-    return first
+        factory = self.load()
+        asked = inspect.signature(factory).parameters
+        return factory(self.config, **{name: value for name, value in known.items() if name in asked})
 
 
 @dataclass(frozen=True, kw_only=True)

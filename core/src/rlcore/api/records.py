@@ -42,6 +42,9 @@ class Component:
     `config`: the class of its settings, derived from the base of the kind (`rlcore.RewardConfig`, …); left
     out where there are none. `suggests`: settings of the run that come with choosing the part; a recipe, a
     file or a flag overrides them. `default`: the part is chosen where the user chooses no other of its kind.
+
+    `adapter`: `package.module:function`, where `factory` names a plain function. rlcore calls it with that
+    function and the name of the part; it returns the factory (`RewardAdapter.factory_of`).
     """
 
     name: str
@@ -50,6 +53,7 @@ class Component:
     config: type[Config] = Config
     default: bool = False
     suggests: Mapping[str, Json] = field(default_factory=dict)
+    adapter: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +132,12 @@ class ForeignSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardAdapter:
-    """How plain Python functions become rewards, such as those of one framework.
+    """How plain Python functions of a file become rewards, such as those of one framework.
 
     `parameters`: the adapter is for a function that has all parameters of one of these sets. Of several such
     adapters, the one with the largest set makes the reward. None takes a function with a parameter `config`,
-    which is a factory. `factory_of`: `package.module:function`, called with the function and the name of its
-    part; it returns the factory of the reward. `config`: the class of its settings. `expected`: what such a
-    function looks like, for errors.
+    which is a factory. `factory_of`: as `Component.adapter`. `config`: the class of the reward's settings.
+    `expected`: what such a function looks like, for errors.
     """
 
     parameters: tuple[frozenset[str], ...]

@@ -38,7 +38,7 @@ class AskingReward(Protocol):
     """A factory of a reward that cannot judge every prompt."""
 
     @classmethod
-    def missing(cls, config: Any, prompt: Prompt) -> str:
+    def missing_of_prompt(cls, config: Any, prompt: Prompt) -> str:
         """What the reward asks for that `prompt` does not have, in a sentence; empty: nothing.
 
         rlcore refuses a run with such a prompt before any process starts.

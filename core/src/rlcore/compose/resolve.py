@@ -6,7 +6,6 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from rlcore.api.errors import ConfigError, PluginError
@@ -156,10 +155,8 @@ def resolve_part(entry: Entry, settings: Mapping[str, Setting], table: str | Non
     The registry has checked that the config class derives from the base of the kind.
     """
     record = entry.component
-    config: Any = layers.build(entry.config, settings, table or entry.kind)
-    if entry.kind is Kind.REWARD:
-        return RewardPart(name=record.name, factory=record.factory, config=config, adapters=entry.adapters)
-    return Part(name=record.name, factory=record.factory, config=config)
+    config = layers.build(entry.config, settings, table or entry.kind)
+    return Part(name=record.name, factory=record.factory, config=config, adapter=record.adapter)
 
 
 def _optional(selection: Selection, kind: Kind, settings: Mapping[str, Setting]) -> Part[Any] | None:
@@ -179,9 +176,10 @@ def resolve_rewards(
 
     `ranked`: names of those that count by rank among siblings.
     """
-    parts: Any = _several(selection, Kind.REWARD, settings)
+    parts = _several(selection, Kind.REWARD, settings)
     return tuple(
-        replace(part, weight=selection.weights[part.name], ranked=part.name in ranked) for part in parts
+        RewardPart(**vars(part), weight=selection.weights[part.name], ranked=part.name in ranked)
+        for part in parts
     )
 
 

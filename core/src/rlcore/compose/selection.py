@@ -169,11 +169,15 @@ class Selection:
             yield from evaluation.tables()
 
     def providers(self, *more: Entry) -> tuple[PluginInfo, ...]:
-        """The plugins that provide the selected parts and `more`, sorted by name."""
+        """The plugins that provide the selected parts and `more`, sorted by name.
+
+        Those too whose adapter makes one of them.
+        """
         model = [self.model.entry] if self.model else []
         entries = [*self.entries.values(), *model, *(entry for _, entry in self.tables()), *more]
         # By name: a plugin that provides several parts counts once, and the order is the same everywhere.
-        providers = {entry.provider.name: entry.provider for entry in entries}
+        plugins = [plugin for entry in entries for plugin in (entry.provider, *entry.adapted_by)]
+        providers = {plugin.name: plugin for plugin in plugins}
         return tuple(providers[name] for name in sorted(providers))
 
     def configs(self) -> Iterator[tuple[str, type[Config], str]]:

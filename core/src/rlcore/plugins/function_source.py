@@ -15,7 +15,6 @@ from rlcore.api.config import NAME
 from rlcore.api.errors import ConfigError
 from rlcore.api.records import Kind
 from rlcore.plugins.files import place_line
-from rlcore.plugins.loader import expected, load, part_of
 
 EVAL = "eval"
 
@@ -64,11 +63,6 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
         raise ConfigError(
             f"{kind}: found {name}, expected a name of lower-case letters, digits and underscores."
         )
-    adapters = load().adapters
-    found = part_of(function, adapters)
-    if found is None or found[0] != kind:
-        wanted = expected(Kind(kind), adapters)
-        raise ConfigError(f"{kind}: by its parameters {name} is no {kind}, expected {wanted}.")
     imports = "".join(f"{line}\n" for line in _imports(kind, inspect.unwrap(function), source))
     # A decorator's own code has another place.
     place = "" if hasattr(function, "__wrapped__") else place_line(function)

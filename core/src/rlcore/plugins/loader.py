@@ -27,13 +27,22 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import rlcore
 from rlcore.api import hookspecs
-from rlcore.api.config import NAME, Config
+from rlcore.api.config import NAME
 from rlcore.api.errors import PluginError, did_you_mean, ended
-from rlcore.api.part import adapter_of
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
-from rlcore.api.records import Component, ForeignSetting, Kind, RewardAdapter
+from rlcore.api.records import Component, ForeignSetting, Kind
 from rlcore.plugins import files
-from rlcore.plugins.registry import FILE_VERSION, HOOKS, Broken, Entry, PluginInfo, Registry, check
+from rlcore.plugins.registry import (
+    FILE_VERSION,
+    HOOKS,
+    Adapter,
+    Broken,
+    Entry,
+    PluginInfo,
+    Registry,
+    check,
+    check_adapter,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +58,8 @@ REQUIREMENT = re.compile(r"rlcore(?![\w.-])\s*\(?([^\[;)]*)\)?\s*")
 One with a marker (`; extra == …`) does not match: it is optional.
 """
 
+UNKNOWN = "unknown"
+"""The distribution of a plugin that no metadata know."""
 GENERATES = ["ctx", "sample"]
 """The parameters of a generator: `async def generate(ctx, sample)`."""
 
@@ -85,7 +96,7 @@ class Plugins:
     broken: tuple[Broken, ...]
     files: tuple[PluginFile, ...]
     entries: tuple[Entry, ...] = field(repr=False)
-    adapters: tuple[RewardAdapter, ...]
+    adapters: tuple[Adapter, ...]
 
     @cached_property
     def registry(self) -> Registry:
@@ -120,20 +131,13 @@ def load(
     switches = switches or Switches.from_environment()
     loader = _Loader(warn)
     kept = keep or {}
+    found = entry_points(group=GROUP)
+    own = {point.name: point for point in found if _is_kept(point, kept)}
     for name, module in kept.items():
-        own = PluginInfo(
-            name=name,
-            dist=f"rlcore-{name}",
-            version=rlcore.__version__,
-            origin=module.__name__,
-            is_kept=True,
-        )
-        loader.add(own, partial(import_module, module.__name__))
-    points = [
-        point
-        for point in entry_points(group=GROUP)
-        if point.name not in kept or point.value != kept[point.name].__name__
-    ]
+        dist, version = _dist(own[name]) if name in own else (UNKNOWN, rlcore.__version__)
+        info = PluginInfo(name=name, dist=dist, version=version, origin=module.__name__, is_kept=True)
+        loader.add(info, partial(import_module, module.__name__))
+    points = [point for point in found if not _is_kept(point, kept)]
     _check_switches(switches, points, kept)
     # By name: the order in which plugins were installed must not decide anything.
     for point in sorted(points, key=lambda point: (point.name, _dist(point)[0])):
@@ -155,7 +159,7 @@ def load(
         infos=tuple(loader.infos),
         broken=tuple(loader.broken),
         files=plugin_files,
-        entries=tuple(replace(entry, adapters=tuple(loader.adapters)) for entry in loader.entries),
+        entries=tuple(loader.entries),
         adapters=tuple(loader.adapters),
     )
     for clash in plugins.registry.clashes if switches.strict else ():
@@ -173,7 +177,7 @@ class _Loader:
         self.infos: list[PluginInfo] = []
         self.broken: list[Broken] = []
         self.entries: list[Entry] = []
-        self.adapters: list[RewardAdapter] = []
+        self.adapters: list[Adapter] = []
         self._plain: list[tuple[PluginInfo, ModuleType]] = []
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
@@ -192,7 +196,7 @@ class _Loader:
                     near = did_you_mean(caller.name, known)
                     raise PluginError(f"hook {caller.name!r} does not exist.{near}")
             self.manager.check_pending()
-            entries, adapters = self._records(info, module), self._adapters(module)
+            entries, adapters = self._records(info, module), self._adapters(info, module)
             self.entries += entries
             self.adapters += adapters
         except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
@@ -219,11 +223,12 @@ class _Loader:
                 entries.append(Entry(kind=kind, record=record, provider=info))
         return entries
 
-    def _adapters(self, module: ModuleType) -> list[RewardAdapter]:
-        adapters = list(self._yielded("rlcore_reward_adapters", module))
-        for adapter in adapters:
-            if not isinstance(adapter, RewardAdapter):
-                raise PluginError(f"rlcore_reward_adapters yielded {adapter!r}, expected a RewardAdapter")
+    def _adapters(self, info: PluginInfo, module: ModuleType) -> list[Adapter]:
+        adapters = []
+        for record in self._yielded("rlcore_reward_adapters", module):
+            if complaint := check_adapter(record):
+                raise PluginError(complaint)
+            adapters.append(Adapter(record=record, provider=info))
         return adapters
 
     def _yielded(self, hook: str, module: ModuleType) -> Iterator[Any]:
@@ -243,8 +248,7 @@ class _Loader:
     def add_functions(self) -> None:
         """Of the files without hooks. After all files: each may offer adapters."""
         for info, module in self._plain:
-            components = _components(module, self.adapters)
-            self.entries += [Entry(kind=kind, record=record, provider=info) for kind, record in components]
+            self.entries += _functions(info, module, self.adapters)
 
 
 def _slow(info: PluginInfo) -> str:
@@ -320,8 +324,12 @@ def _check_switches(switches: Switches, points: Iterable[EntryPoint], kept: Coll
                 raise PluginError(f"{switch}{name}: no such plugin.{did_you_mean(name, known)}")
 
 
+def _is_kept(point: EntryPoint, kept: Mapping[str, ModuleType]) -> bool:
+    return point.name in kept and point.value == kept[point.name].__name__
+
+
 def _dist(point: EntryPoint) -> tuple[str, str]:
-    return (point.dist.name, point.dist.version) if point.dist else ("unknown", "0")
+    return (point.dist.name, point.dist.version) if point.dist else (UNKNOWN, "0")
 
 
 def _error_text(error: BaseException) -> str:
@@ -329,7 +337,7 @@ def _error_text(error: BaseException) -> str:
     return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"
 
 
-def _components(module: ModuleType, adapters: Iterable[RewardAdapter]) -> Iterator[tuple[Kind, Component]]:
+def _functions(info: PluginInfo, module: ModuleType, adapters: Iterable[Adapter]) -> Iterator[Entry]:
     """The functions with the parameters of a generator or of a reward. Other functions are helpers.
 
     `__all__` names others, which the file imports or makes by a call.
@@ -339,28 +347,34 @@ def _components(module: ModuleType, adapters: Iterable[RewardAdapter]) -> Iterat
         own = inspect.isfunction(function) and function.__module__ == module.__name__
         if not own and not (name in named and callable(function) and not inspect.isclass(function)):
             continue
-        found = part_of(function, adapters) if NAME.fullmatch(name) else None
-        if found is not None:
-            kind, config = found
-            summary = (inspect.getdoc(function) or "a function").splitlines()[0]
-            factory = f"{module.__name__}:{name}"
-            yield kind, Component(name=name, factory=factory, summary=summary, config=config)
+        if not NAME.fullmatch(name):
+            continue
+        parameters = inspect.signature(function).parameters
+        generates = inspect.iscoroutinefunction(function) and list(parameters) == GENERATES
+        fitting = [] if generates else _adapters_for(parameters, adapters)
+        if not (generates or fitting):
+            continue
+        component = Component(
+            name=name,
+            factory=f"{module.__name__}:{name}",
+            summary=(inspect.getdoc(function) or "a function").splitlines()[0],
+        )
+        if fitting:
+            adapter = fitting[0].record
+            component = replace(component, adapter=adapter.factory_of, config=adapter.config)
+        yield Entry(
+            kind=Kind.GENERATOR if generates else Kind.REWARD,
+            record=component,
+            provider=info,
+            adapted_by=tuple({one.provider: None for one in fitting}),
+        )
 
 
-def part_of(function: Any, adapters: Iterable[RewardAdapter]) -> tuple[Kind, type[Config]] | None:
-    """What a function is by its parameters, and the class of its settings.
-
-    None: neither generator nor reward.
-    """
-    if inspect.iscoroutinefunction(function) and list(inspect.signature(function).parameters) == GENERATES:
-        return Kind.GENERATOR, Config
-    adapter = adapter_of(function, adapters)
-    return None if adapter is None else (Kind.REWARD, adapter.config)
-
-
-def expected(kind: Kind, adapters: Iterable[RewardAdapter]) -> str:
-    """What a function of `kind` looks like, for errors."""
-    if kind is Kind.GENERATOR:
-        return "async def NAME(ctx, sample)"
-    told = " or ".join(adapter.expected for adapter in adapters if adapter.expected)
-    return told or "a plugin that makes rewards of functions, such as rlcore-functions"
+def _adapters_for(parameters: Mapping[str, inspect.Parameter], adapters: Iterable[Adapter]) -> list[Adapter]:
+    """Those that know most of a function with these parameters: which was installed first decides nothing."""
+    named = {name for name, one in parameters.items() if one.kind is not one.VAR_POSITIONAL}
+    if "config" in named:
+        return []
+    known = [(max((len(n) for n in one.record.parameters if n <= named), default=0), one) for one in adapters]
+    most = max((count for count, _ in known), default=0)
+    return [one for count, one in known if count == most > 0]

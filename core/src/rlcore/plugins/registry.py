@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api.config import NAME, Config, fields_of
@@ -155,12 +155,16 @@ class Broken:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A record and the plugin that yielded it. `adapters`: those of all plugins."""
+    """A record and the plugin that yielded it.
+
+    `adapted_by`: of a function in a file, the plugins whose adapter is for it. With several, nothing chooses
+    between them.
+    """
 
     kind: Kind
     record: Record
     provider: PluginInfo
-    adapters: tuple[RewardAdapter, ...] = field(default=(), repr=False)
+    adapted_by: tuple[PluginInfo, ...] = ()
 
     @property
     def component(self) -> Component:
@@ -179,14 +183,20 @@ class Entry:
         return isinstance(self.record, Source) and not self.record.task
 
 
-def _clash(what: str, first_entry: Entry, second_entry: Entry) -> str:
-    first, second = first_entry.provider, second_entry.provider
-    off = [f"-p no:{provider.name}" for provider in (first, second) if not provider.is_kept]
-    rename = "rename that of the file, or " if first.is_file or second.is_file else ""
-    return (
-        f"{what} is offered by two plugins, {first.name} ({first}) and {second.name} ({second}); "
-        f"{rename}switch one off with {' or '.join(off)}."
-    )
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """An adapter and the plugin that yielded it."""
+
+    record: RewardAdapter
+    provider: PluginInfo
+
+
+def _clash(what: str, *providers: PluginInfo, of_file: str = "rename that of the file") -> str:
+    names = " and ".join(f"{one.name} ({one})" for one in providers)
+    ways = [of_file] if any(one.is_file for one in providers) else []
+    off = [f"-p no:{one.name}" for one in providers if not one.is_kept and not one.is_file]
+    ways += [f"switch one off with {' or '.join(off)}"] if off else []
+    return f"{what} is offered by two plugins, {names}; {', or '.join(ways)}."
 
 
 def config_of(kind: Kind, config: type[Config]) -> type[Config]:
@@ -209,6 +219,22 @@ def check(kind: Kind, record: object) -> str | None:
     return f"{kind} {record.name!r}: {fault}" if fault else None
 
 
+def check_adapter(record: object) -> str | None:
+    """The fault of a record that the hook of adapters yielded; None: it has none."""
+    if type(record) is not RewardAdapter:
+        return f"rlcore_reward_adapters yielded {record!r}, expected a RewardAdapter"
+    named: object = record.parameters
+    if not (
+        isinstance(named, tuple)
+        and named
+        and all(isinstance(one, frozenset) and one and all(isinstance(n, str) for n in one) for one in named)
+    ):
+        return f"an adapter's parameters {named!r}, expected a tuple of frozensets of names"
+    made = Component(name="made", factory=record.factory_of, summary="", config=record.config)
+    fault = _check_component(Kind.REWARD, made)
+    return f"an adapter's {fault}" if fault else None
+
+
 def _check_recipe(record: Algorithm) -> str | None:
     for kind in [*record.parts, *record.tables]:
         if kind not in set(PART_KINDS):
@@ -227,7 +253,7 @@ def _check_recipe(record: Algorithm) -> str | None:
 
 
 def _check_component(kind: Kind, record: Component) -> str | None:
-    factories: list[Any] = [record.factory]
+    factories: list[Any] = [record.factory, *([record.adapter] if record.adapter else [])]
     if isinstance(record, ModelFamily):
         factories += filter(None, (record.preset, record.preset_config, record.facts, record.sizes))
     for factory in factories:
@@ -275,7 +301,8 @@ class Registry:
                 self._entries[kind, name] = offered[0]
                 continue
             # Neither is used: which was installed first must not decide what a run does.
-            clash = self._clashes[kind, name] = _clash(f"{kind} {name!r}", *offered[:2])
+            providers = [entry.provider for entry in offered[:2]]
+            clash = self._clashes[kind, name] = _clash(f"{kind} {name!r}", *providers)
             if any(entry.provider.is_file for entry in offered):
                 raise PluginError(clash)  # whoever names a file means it
             if any(getattr(entry.record, "default", False) for entry in offered):
@@ -326,17 +353,22 @@ class Registry:
         if not sources:
             raise PluginError(f"{asked}: no plugin offers a source that reads data.{self.broken_note()}")
         if len(sources) > 1:
-            raise PluginError(f"{asked}: {_clash('a source that reads data', *sources[:2])}")
+            providers = [entry.provider for entry in sources[:2]]
+            raise PluginError(f"{asked}: {_clash('a source that reads data', *providers)}")
         return sources[0]
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.
 
         Raises `PluginError`: which plugins offer it, where there are several, or else what was asked, what
-        exists, and which broken plugins may contain it.
+        exists, and which broken plugins may contain it. Also for a function that two adapters are for.
         """
-        if (kind, name) in self._entries:
-            return self._entries[kind, name]
+        if (entry := self._entries.get((kind, name))) is not None:
+            if len(entry.adapted_by) > 1:
+                what = f"what makes a {kind} of the function {name!r}"
+                both = _clash(what, *entry.adapted_by[:2], of_file="leave the file out")
+                raise PluginError(f"{asked}: {both}")
+            return entry
         if (kind, name) in self._clashes:
             raise PluginError(f"{asked}: {self._clashes[kind, name]}")
         known = self.names(kind)

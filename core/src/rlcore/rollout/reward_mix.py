@@ -165,7 +165,7 @@ def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> Non
     """
     names = [part.name for part in parts]
     comparing = {part.name for part in parts if part.config.needs_label}
-    asking = {part.name: (getattr(part.load(), "missing", None), part.config) for part in parts}
+    asking = {part.name: (getattr(part.load(), "missing_of_prompt", None), part.config) for part in parts}
     for prompt in islice(prompts, CHECKED_AHEAD if parts else 0):
         asked = choice(prompt, names)
         if prompt.label is None and (reader := next((name for name in asked if name in comparing), None)):

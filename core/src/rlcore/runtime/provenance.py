@@ -60,8 +60,8 @@ class Provenance:
         """Raises `DataError` where a file of the data cannot be read."""
         installed = [info for info in resolved.plugins if not is_file(info.version)]
         modules = {OWN, *(info.origin for info in installed)}
-        modules |= {part.factory.partition(":")[0] for part in resolved.parts()}
-        modules |= {part.load().__module__ for part in resolved.rewards}  # of a function: its adapter's
+        made_by = [name for part in resolved.parts() for name in (part.factory, part.adapter) if name]
+        modules |= {name.partition(":")[0] for name in made_by}
         modules |= {name.replace("-", "_") for name in _shared({info.dist for info in installed})}
         source = resolved.source.build()
         files = source.files() if isinstance(source, FileBackedSource) else ()

@@ -30,7 +30,8 @@ def part_of(file: Path, name: str, **settings: Json) -> RewardPart:
     entry = plugins.registry.find(Kind.REWARD, name, "--reward")
     config = entry.config(**settings)
     assert isinstance(config, RewardConfig)
-    return RewardPart(name=name, factory=entry.component.factory, config=config, adapters=entry.adapters)
+    record = entry.component
+    return RewardPart(name=name, factory=record.factory, config=config, adapter=record.adapter)
 
 
 def built(part: RewardPart, tokenizer: Any = None, settings: Mapping[str, Any] | None = None) -> Any:

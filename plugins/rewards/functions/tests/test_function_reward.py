@@ -10,7 +10,6 @@ from rlcore.api.part import RewardPart
 from rlcore.api.types import Prompt, Score
 from rlcore.rollout.reward_mix import check_choices
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore_functions.plugin import rlcore_reward_adapters
 from rlcore_functions.reward import FunctionReward
 from rlcore_testing.rewards import sample
 
@@ -20,9 +19,9 @@ GROUP = [
 ]
 
 
-def part(name: str) -> RewardPart:
+def part(name: str, adapter: str = "rlcore_functions.reward:factory_of") -> RewardPart:
     """As a package offers what is called so here."""
-    return RewardPart(name=name, factory=f"{__name__}:{name}", adapters=tuple(rlcore_reward_adapters()))
+    return RewardPart(name=name, factory=f"{__name__}:{name}", adapter=adapter)
 
 
 def values(function: Any) -> list[float]:
@@ -108,7 +107,7 @@ def test_a_parameter_that_nothing_fills() -> None:
 
 def test_a_function_with_a_config_is_a_factory() -> None:
     assert isinstance(part("of_response").build(settings={}), FunctionReward)
-    assert isinstance(part("factory").build(settings={}), Made)
+    assert isinstance(part("factory", adapter="").build(settings={}), Made)
 
 
 class Made:
@@ -147,9 +146,9 @@ def test_a_reward_that_asks_is_given_the_tokenizer() -> None:
     [score, _] = FunctionReward(of_spans, tokenizer).score(GROUP)
     assert score.per_token == (1.0, 2.0)
     assert [one.value for one in FunctionReward(of_tokenizer, tokenizer).score(GROUP)] == [1, 4]
-    for asking in map(part, ("Asking", "of_spans", "of_tokenizer", "slime")):
+    for asking in (part("Asking", ""), *map(part, ("of_spans", "of_tokenizer", "slime"))):
         assert asking.asks_for("tokenizer")
-    reward: Any = part("Asking").build(tokenizer=tokenizer, settings={})
+    reward: Any = part("Asking", "").build(tokenizer=tokenizer, settings={})
     assert reward.tokenizer is tokenizer
     assert not part("of_response").asks_for("tokenizer")
     counted = part("of_tokenizer").build(tokenizer=tokenizer, settings={}).score(GROUP)
@@ -172,10 +171,6 @@ def test_a_prompt_without_what_a_function_asks_for() -> None:
     check_choices([replace(labelled, metadata={"difficulty": 1})], [part("of_columns")])
 
 
-def no_reward(text: str) -> float:
-    return len(text)
-
-
 def test_an_error_names_the_line_of_the_function_alone() -> None:
     def fails(response: str) -> float:
         raise ValueError(response)
@@ -189,8 +184,8 @@ def test_an_error_names_the_line_of_the_function_alone() -> None:
     assert failure.reason.endswith("(reward, teacher, …).")
 
 
-def test_a_function_that_is_no_reward() -> None:
+def test_a_function_that_is_no_factory() -> None:
     with pytest.raises(
-        PluginError, match="No plugin makes a reward of a function with the parameters of 'no_"
+        PluginError, match=r"'of_response': .* without a parameter 'config', so no factory; the"
     ):
-        part("no_reward").load()
+        part("of_response", adapter="").load()

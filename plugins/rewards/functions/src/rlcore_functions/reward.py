@@ -48,7 +48,7 @@ class FunctionFactory:
         """`settings`: of the run."""
         return FunctionReward(self._function, arguments=slime.arguments_of(settings, config, self._name))
 
-    def missing(self, config: RewardConfig, prompt: Prompt) -> str:
+    def missing_of_prompt(self, config: RewardConfig, prompt: Prompt) -> str:
         """As `rlcore.AskingReward` has it."""
         return self._reward.missing(prompt)
 
