@@ -34,6 +34,10 @@ def uses_a_value(response: str) -> float:
     return HALF
 
 
+def of_another_framework(queries: list[str]) -> list[float]:
+    return [0.0 for _ in queries]
+
+
 def Capital(response: str) -> float:  # noqa: N802 # the name that is refused
     return 0.0
 
@@ -121,6 +125,11 @@ def test_an_evaluation_takes_a_function_too(tmp_path: Path) -> None:
     assert given["reward"] == given["eval"]["a"]["reward"] == f"{tmp_path}/brevity.py:brevity"
     assert f"--eval.a.reward={tmp_path}/brevity.py:brevity" in arguments(given)
     assert (given["eval"]["a"]["samples"], given["eval"]["b"]) == (2, "reverse")
+
+
+def test_the_program_judges_the_parameters_which_knows_the_plugins(tmp_path: Path) -> None:
+    given = write_functions({"reward": of_another_framework}, ("reward",), tmp_path)
+    assert given == {"reward": f"{tmp_path}/of_another_framework.py:of_another_framework"}
 
 
 def test_only_rewards_have_weights(tmp_path: Path) -> None:

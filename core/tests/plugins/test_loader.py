@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,12 @@ def test_no_switch_leaves_out_what_is_kept() -> None:
     ]
     with pytest.raises(PluginError, match=r"^-p no:jsonl: it cannot be switched off\.$"):
         load(Switches(off=("jsonl",)), keep={"jsonl": jsonl})
+
+
+def test_what_is_kept_has_the_version_of_its_own_distribution(install: Install) -> None:
+    module = import_module(install("mine", "", dist="acme-mine"))
+    [info] = load(Switches(only=()), keep={"mine": module}).infos
+    assert (info.dist, info.version) == ("acme-mine", "1.2.3")
 
 
 def test_a_plugin_is_found_through_its_entry_point(install: Install) -> None:
