@@ -228,7 +228,7 @@ class TrainerConfig(PassingConfig):
     """True: it trains models that have a bridge. False: it trains any model that transformers loads."""
 
     bridge_suite: ClassVar[str] = ""
-    """`package.module:Class` of the suite that its bridges are held to by `rlcore plugins check`."""
+    """`package.module:Class` of the suite that its bridges are held to by `rlcore plugins check NAME`."""
 
     sleeps: ClassVar[bool] = False
     """Whether its models can leave the device while engines generate (`rlcore.Sleeper`)."""
