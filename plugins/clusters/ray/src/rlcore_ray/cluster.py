@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -298,13 +299,14 @@ def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
     """`ray.init`, whose errors are of any class, `Exception` itself included."""
     begin = time.monotonic()
     try:
-        try:
-            ray.init(**options)
-        except Exception:
-            if address is not None:
-                raise
-            ray.shutdown()
-            ray.init(**options)  # on a busy machine Ray's own limits are short; the second start is faster
+        with _fewer_processes():
+            try:
+                ray.init(**options)
+            except Exception:
+                if address is not None:
+                    raise
+                ray.shutdown()
+                ray.init(**options)  # on a busy machine Ray's limits are short; the second start is faster
     except Exception as error:
         reason = " ".join(str(error).split()).removesuffix(".")
         if address is None:
@@ -318,6 +320,25 @@ def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
         ) from error
     except SystemExit as error:  # of a handler that Ray has for SIGTERM meanwhile
         raise Terminated from error
+
+
+@contextlib.contextmanager
+def _fewer_processes() -> Iterator[None]:
+    """Within, a Ray of the run's own starts without its autoscaler and without a reader of its logs.
+
+    Nobody asks either for anything, and while they start the rest waits: half a second of each core, and
+    often a whole one, since Ray looks once a second for its raylet. `ray start --no-monitor` leaves out the
+    first; `ray.init` has no such option.
+    """
+    from ray._private import parameter
+
+    private: Any = parameter
+    whole = private.RayParams
+    private.RayParams = functools.partial(whole, no_monitor=True, include_log_monitor=False)
+    try:
+        yield
+    finally:
+        private.RayParams = whole
 
 
 def _require_server(address: str) -> None:
