@@ -39,6 +39,8 @@ MAX_READ = 1 << 20
 
 MOST_AT_ONCE = 8
 """Groups that a quick worker takes together: it judges one while this process reads another's scores."""
+MOST_TOKENS = 1 << 17
+"""Response tokens beyond which no further group goes along: the event loop waits while they are packed."""
 QUICK_S = 0.005
 """Seconds for a group, below which a worker is quick."""
 EXIT_GRACE_S = 1.0
@@ -253,8 +255,15 @@ class RewardPool:
         # No more than its share, or other workers would have nothing to do.
         fair = math.ceil(len(self._waiting) / len(self._workers))
         count = min(fair, MOST_AT_ONCE if worker.is_quick else 1)
-        waiting = (self._waiting.popleft() for _ in range(count))
-        return [asked for asked in waiting if not asked.outcomes.done()]
+        taken: list[_Asked] = []
+        tokens = 0
+        while count and tokens < MOST_TOKENS:
+            count -= 1
+            asked = self._waiting.popleft()
+            if not asked.outcomes.done():
+                taken.append(asked)
+                tokens += sum(len(sample.response_ids) for sample in asked.samples)
+        return taken
 
     def _settle(self, sample: Sample, outcome: ScoreOrFailure) -> Sample:
         if not isinstance(outcome, Failure):
