@@ -81,6 +81,7 @@ def of_config(
 
 
 def default_text(value: Any) -> str:
+    """A default as its flag takes it."""
     if value is None:
         return "none"
     if isinstance(value, str):

@@ -45,11 +45,10 @@ def named(program: Program, name: str, asked: str) -> list[Offer]:
     """
     every = list(offers(program))
     found = [one for one in every if one.name == name]
-    found = found or [one for one in every if name in (one.provider.name, one.provider.dist)]
-    if not found and any(name in (info.name, info.dist) for info in program.plugins.infos):
-        adapting = [one.provider for one in program.plugins.adapters]
-        does = any(name in (info.name, info.dist) for info in adapting)
-        instead = ": it makes rewards of functions (--reward FILE.py:FUNCTION)" if does else ""
+    found = found or [one for one in every if _is_called(one.provider, name)]
+    if not found and any(_is_called(info, name) for info in program.plugins.infos):
+        adapts = any(_is_called(one.provider, name) for one in program.plugins.adapters)
+        instead = ": it makes rewards of functions (--reward FILE.py:FUNCTION)" if adapts else ""
         raise PluginError(f"{asked}: the plugin {name!r} offers no part and no command{instead}.")
     if not found:
         known = {one.name for one in every} | {info.name for info in program.plugins.infos}
@@ -57,3 +56,7 @@ def named(program: Program, name: str, asked: str) -> list[Offer]:
         near = f" Load a file by --plugin {name}." if name.endswith(".py") else did_you_mean(name, known)
         raise PluginError(f"{asked}: nothing is called {name!r}.{near}{note}")
     return found
+
+
+def _is_called(plugin: PluginInfo, name: str) -> bool:
+    return name in (plugin.name, plugin.dist)
