@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
@@ -31,3 +32,14 @@ def test_a_start_that_fails_leaves_the_handlers_of_signals(monkeypatch: pytest.M
         signal.signal(signal.SIGTERM, before)
         cluster.close()
     assert not folders[0].exists()
+
+
+def test_a_ray_of_the_run_has_neither_autoscaler_nor_log_monitor() -> None:
+    cluster = RayCluster(RayConfig())
+    try:
+        cluster.connect(cpus=1, gpus=0, remove=lambda folder: None)
+        started = " ".join(word for child in psutil.Process().children() for word in child.cmdline())
+    finally:
+        cluster.close()
+    assert "gcs_server" in started
+    assert not {"log_monitor.py", "monitor.py"} & {Path(word).name for word in started.split()}
