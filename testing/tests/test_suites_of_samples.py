@@ -125,7 +125,7 @@ def test_cases_and_parts_are_those_of_the_test_class() -> None:
 
     class Suite(RewardConformance):
         part = RewardPart(name="sound", factory=f"{__name__}:Reward_sound", config=UnitConfig())
-        cases = (Case(sample("4", "4"), 1.0), Case(sample("5", "4"), 1.0))
+        cases: ClassVar[Sequence[Case]] = (Case(sample("4", "4"), 1.0), Case(sample("5", "4"), 1.0))
         parts = frozenset({"hits"})
 
     found = fails(Suite)
