@@ -411,7 +411,8 @@ def test_folders_that_cannot_be_resumed(refused: Refused, layouts: Layouts, tmp_
     (half / "complete.json").unlink()
     shutil.copytree(checkpoints / str(STEPS), checkpoints / "10.partial")
     with unchanged(run_dir):
-        _says(refused(*resume), str(checkpoints / str(STEPS)), f"step {STEPS} of {STEPS}", "--steps")
+        done = f"already done {STEPS} steps, and it is to end after 1; to go on, raise --steps above {STEPS}."
+        _says(refused(*resume, "--steps", "1"), str(checkpoints / str(STEPS)), done)
 
     for older in range(1, STEPS):
         shutil.rmtree(checkpoints / str(older))

@@ -45,8 +45,10 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
                 f"{model.get(key)!r}."
             )
     if state.step >= prepared.last_step:
+        more = "--epochs" if prepared.resolved.run.epochs else f"--steps above {state.step}"
         raise CheckpointError(
-            f"{checkpoint}: already at step {state.step} of {prepared.last_step}; raise --steps to go on."
+            f"{checkpoint}: the run has already done {state.step} steps, and it is to end after "
+            f"{prepared.last_step}; to go on, raise {more}."
         )
     return state
 
