@@ -1,5 +1,6 @@
 """`rlcore import slime`, and the hints that come of its table."""
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -77,7 +78,10 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(
         (["--rollout-batch-size", "many", "--global-batch-size", "2"], "--rollout-batch-size: found 'many'"),
         (["--rollout-num-gpus-per-engine", "3"], "found 3, expected a divisor of the 1 GPUs"),
         (["--lr", "abc"], "--lr: found 'abc', expected a valid number"),
-        (["train.py", "now", "--lr", "1"], "found 'now' before the first flag"),
+        (["train.py", "now", "--lr", "1"], "found 'now' before the first flag, expected a shell script or"),
+        ([__file__], "test_import_command.py: found a Python program, expected the shell script that starts"),
+        (["train.py"], "train.py: found no flags, expected them or the shell script that has them."),
+        ([sys.executable], "found no text, expected a shell script."),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

@@ -59,9 +59,14 @@ def of_words(words: Sequence[str]) -> Arguments:
             flags[current] = (*flags[current], word)
         elif _ENTRY.fullmatch(word):
             entry = Path(word).name
+        elif word.endswith(".py"):
+            raise ConfigError(
+                f"{word}: found a Python program, expected the shell script that starts it, or flags such as "
+                "--lr 1e-6."
+            )
         elif word not in ("python", "python3", "-m"):
             raise ConfigError(
-                f"found {word!r} before the first flag, expected a file or flags such as --lr 1e-6."
+                f"found {word!r} before the first flag, expected a shell script or flags such as --lr 1e-6."
             )
     return Arguments(flags=flags, entry=entry)
 
@@ -95,8 +100,10 @@ class _Script:
         self.read_scripts += 1
         try:
             text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}.") from error
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror or error}.") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path}: found no text, expected a shell script.") from error
         lines = iter(text.replace("\\\n", " ").splitlines())
         for line in lines:
             if array := _ARRAY.match(line):

@@ -70,7 +70,10 @@ def _arguments(words: tuple[str, ...], given: dict[str, str]) -> Arguments:
         raise ConfigError("found nothing to import, expected a run script or flags such as --lr 1e-6.")
     first = Path(words[0])
     if words[0].startswith("--") or first.suffix == ".py" or words[0].startswith("python"):
-        return of_words(words)
+        found = of_words(words)
+        if not found.flags:
+            raise ConfigError(f"{words[0]}: found no flags, expected them or the shell script that has them.")
+        return found
     script, more = of_script(first, given), of_words(words[1:])
     return replace(script, flags={**script.flags, **more.flags}, entry=more.entry or script.entry)
 
