@@ -54,7 +54,10 @@ def _with_files(kind: str, value: Any, folder: Path) -> Any:
 def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
     name = getattr(function, "__name__", "")
     if not inspect.isfunction(function) or not name.isidentifier():
-        raise ConfigError(f"{kind}: found {function!r}, expected a function that `def` made, or a name.")
+        raise ConfigError(
+            f"{kind}: found {_named(function)}, expected a function that `def` made, 'file.py:function', or "
+            f"the name of an installed {kind}."
+        )
     try:
         source = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
@@ -72,6 +75,14 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
         raise ConfigError(f"{kind}: two functions are called {name}; rename one.")
     file.write_text(text, encoding="utf-8")
     return f"{file}:{name}"
+
+
+def _named(value: Callable[..., Any]) -> str:
+    """What a user calls it; its repr shows an address."""
+    name = getattr(value, "__name__", None)
+    if name == "<lambda>":
+        return "a lambda"
+    return f"the {type(value).__name__.replace('_', ' ')} {name}" if name else f"a {type(value).__name__}"
 
 
 def _imports(kind: str, function: Any, source: str) -> Iterator[str]:
