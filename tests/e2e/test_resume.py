@@ -44,6 +44,8 @@ def test_sigterm_saves_and_ends_and_the_rest_follows(run: Run, start: Start, tmp
     gone(children)
     step = rows(folder)[-1]["step"]
     assert (folder / "checkpoints" / str(step) / "complete.json").is_file()
+    hint = f"checkpoint of step {step}: go on with rlcore train --resume {folder}"
+    assert command.stdout.splitlines()[-1] == hint
     run("train", "--resume", str(folder), "--steps", str(step + 1), code=0)
     assert rows(folder)[-1]["step"] == step + 1
 
