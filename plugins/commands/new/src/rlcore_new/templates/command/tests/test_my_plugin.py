@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rlcore import CheckpointError, ConfigError
+from rlcore import METRICS_FILE, CheckpointError, ConfigError
 from rlcore_testing.commands import CommandConformance
 
 from rlcore_my_plugin.command import my_plugin
@@ -19,7 +19,7 @@ class TestMyPlugin(CommandConformance):
 def run(tmp_path: Path) -> Path:
     rows = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 1.5}, {"step": 3, "loss": 2.0}, {"step": 4}]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
-    (tmp_path / "metrics.jsonl").write_text(f'{text}{{"step": 5, "lo')
+    (tmp_path / METRICS_FILE).write_text(f'{text}{{"step": 5, "lo')
     return tmp_path
 
 

@@ -3,11 +3,10 @@
 It imports little: the program loads it at every start.
 """
 
-import json
 from pathlib import Path
 
 import click
-from rlcore import CheckpointError, ConfigError, did_you_mean
+from rlcore import METRICS_FILE, CheckpointError, ConfigError, did_you_mean, read_metrics
 
 
 @click.command("my-plugin")
@@ -22,12 +21,11 @@ def my_plugin(run: Path, metric: str, lowest: bool) -> None:
 
 
 def read(run: Path, metric: str) -> dict[int, float]:
-    """Step → value. The last line of a run that goes on may be torn: only whole lines count."""
-    file = run / "metrics.jsonl"
+    """Step → value. A last line that is still being written does not count."""
+    file = run / METRICS_FILE
     if not file.is_file():
         raise CheckpointError(f"{file}: no such file, so {run} is no folder of a run.")
-    whole, _, _ = file.read_text().rpartition("\n")
-    rows = [json.loads(line) for line in whole.splitlines()]
+    rows = read_metrics(file)
     values = {row["step"]: float(row[metric]) for row in rows if metric in row}
     if not values:
         known = sorted({key for row in rows for key in row})
