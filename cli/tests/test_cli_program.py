@@ -148,6 +148,11 @@ def test_a_part_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -
     assert "\n  chosen by  --algo grpo\n" in out
     assert "\nadvantage grpo: " in out
     assert "advantage.py)" in out
+    assert run(["plugins", "show", "functions"]) == 0
+    out = capsys.readouterr().out
+    assert "reward_adapter functions: makes a reward of a function with a parameter such as response" in out
+    assert "\n  takes      args, sample; args, samples\n" in out
+    assert "    --reward.NAME.args  {}  further attributes" in out
     assert run(["plugins", "show", "exact_match"]) == 0
     out = capsys.readouterr().out
     assert "  chosen by  --reward exact_match\n" in out

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 import click
 
 from rlcore_cli.check import CheckCommand
-from rlcore_cli.naming import offers
+from rlcore_cli.naming import ADAPTER, offers
 from rlcore_cli.program import Program
 from rlcore_cli.show import show
 
 HEADINGS = ("kind", "name", "distribution", "version")
-ADAPTER = "reward_adapter"
-"""The kind of the row of an adapter, which has no name but that of its plugin."""
 
 
 @click.group(invoke_without_command=True)

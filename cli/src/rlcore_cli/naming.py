@@ -8,27 +8,34 @@ from dataclasses import dataclass
 import click
 
 from rlcore.api.errors import PluginError, did_you_mean
+from rlcore.api.records import RewardAdapter
 from rlcore.plugins.registry import Entry, PluginInfo
 from rlcore_cli.program import Program
+
+ADAPTER = "reward_adapter"
+"""The kind of an adapter, which has no name but that of its plugin."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a plugin offers by one name: a part or recipe (`entry`), or a command."""
+    """What a plugin offers by one name: a part or recipe (`entry`), a command, or an adapter."""
 
     provider: PluginInfo
     entry: Entry | None = None
     command: click.Command | None = None
+    adapter: RewardAdapter | None = None
 
     @property
     def kind(self) -> str:
-        """A `rlcore.Kind`, or "command"."""
-        return self.entry.kind.value if self.entry else "command"
+        """A `rlcore.Kind`, "command", or `ADAPTER`."""
+        return ADAPTER if self.adapter else self.entry.kind.value if self.entry else "command"
 
     @property
     def name(self) -> str:
-        """As a user chooses it."""
-        return self.entry.record.name if self.entry else str(self.command.name if self.command else "")
+        """As a user chooses it; that of the plugin for an adapter."""
+        if self.entry:
+            return self.entry.record.name
+        return str(self.command.name) if self.command else self.provider.name
 
 
 def offers(program: Program) -> Iterator[Offer]:
@@ -37,13 +44,15 @@ def offers(program: Program) -> Iterator[Offer]:
     yield from (Offer(info, command=command) for info, command in program.commands)
 
 
-def named(program: Program, name: str, asked: str) -> list[Offer]:
+def named(program: Program, name: str, asked: str, *, adapters: bool = False) -> list[Offer]:
     """The parts and commands called `name`; where there are none, all that the plugin of that name offers.
 
-    `asked`: the command, for the error. Raises `PluginError` where nothing is called so: it says what is
-    near, and which plugins failed to load.
+    `asked`: the command, for the error. `adapters`: find them too. Raises `PluginError` where nothing is
+    called so: it says what is near, and which plugins failed to load.
     """
     every = list(offers(program))
+    if adapters:
+        every += [Offer(one.provider, adapter=one.record) for one in program.plugins.adapters]
     found = [one for one in every if one.name == name]
     found = found or [one for one in every if _is_called(one.provider, name)]
     if not found and any(_is_called(info, name) for info in program.plugins.infos):

@@ -14,7 +14,7 @@ import click
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Algorithm, Kind
 from rlcore.plugins.loader import asked_range
-from rlcore.plugins.registry import HOOKS, LIST_KINDS, Entry, is_file
+from rlcore.plugins.registry import HOOKS, LIST_KINDS, is_file
 from rlcore_cli.flags import default_text
 from rlcore_cli.naming import Offer, named
 from rlcore_cli.program import Program
@@ -23,7 +23,7 @@ FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
 """The flag that chooses a part, where it is not that of its kind."""
 LEAST_WIDTH = 24
 """Characters of a line of help, on the narrowest terminal."""
-CHOSEN = ("run_by", "chosen_by", "paper")
+CHOSEN = ("run_by", "chosen_by", "takes", "paper")
 """What a text shows of `_described` before the settings, each in a line of its own."""
 
 
@@ -33,7 +33,7 @@ CHOSEN = ("run_by", "chosen_by", "paper")
 @click.pass_obj
 def show(program: Program, name: str, as_json: bool) -> None:
     """Show the parts, or the plugin, called NAME: who offers them, how they are chosen, their settings."""
-    shown = [_described(offer) for offer in named(program, name, "plugins show")]
+    shown = [_described(offer) for offer in named(program, name, "plugins show", adapters=True)]
     if as_json:
         click.echo(json.dumps({"shown": shown}, indent=2, default=str))
         return
@@ -42,13 +42,12 @@ def show(program: Program, name: str, as_json: bool) -> None:
 
 
 def _described(offer: Offer) -> dict[str, Any]:
-    """What is told of a part, a recipe or a command. What it has not is left out."""
-    provider, entry = offer.provider, offer.entry
-    summary = entry.record.summary if entry else offer.command.get_short_help_str() if offer.command else ""
+    """What is told of a part, a recipe, a command or an adapter. What it has not is left out."""
+    provider, entry, adapter = offer.provider, offer.entry, offer.adapter
     told: dict[str, Any] = {
         "kind": offer.kind,
         "name": offer.name,
-        "summary": summary,
+        "summary": _summary(offer),
         "distribution": provider.dist,
         "version": provider.version,
         "origin": provider.origin,
@@ -56,15 +55,29 @@ def _described(offer: Offer) -> dict[str, Any]:
         "asks_for": _asked_for(provider.dist),
         "hook": _hook(offer),
     }
+    file = f"--plugin {provider.dist} " if provider.is_file else ""
+    if adapter is not None:
+        told["chosen_by"] = f"{file}--reward FILE.py:FUNCTION"
+        told["takes"] = "; ".join(", ".join(sorted(names)) for names in adapter.parameters)
+        told["made_by"], told["made_in"] = adapter.factory_of, _file(adapter.factory_of)
+        return {**told, "settings": list(_settings(f"{Kind.REWARD}.NAME", adapter.config))}
     if entry is None:
         return {**told, "run_by": f"rlcore {offer.name}"}
     record = entry.record
-    file = f"--plugin {provider.dist} " if provider.is_file else ""
     told["chosen_by"] = f"{file}--{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
     if isinstance(record, Algorithm):
         return {**told, "paper": record.paper, "parts": dict(record.parts), "sets": dict(record.settings)}
     told["made_by"], told["made_in"] = record.factory, _file(record.factory)
-    return {**told, "suggests": dict(record.suggests), "settings": list(_settings(entry))}
+    table = f"{entry.kind}.{record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
+    return {**told, "suggests": dict(record.suggests), "settings": list(_settings(table, entry.config))}
+
+
+def _summary(offer: Offer) -> str:
+    if offer.adapter:
+        return f"makes a reward of {offer.adapter.expected or 'a function with these parameters'}"
+    if offer.entry:
+        return offer.entry.record.summary
+    return offer.command.get_short_help_str() if offer.command else ""
 
 
 def _lines(told: Mapping[str, Any]) -> Iterator[str]:
@@ -89,7 +102,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
 def _hook(offer: Offer) -> str:
     """The one that yields it."""
     if offer.entry is None:
-        return "rlcore_commands"
+        return "rlcore_reward_adapters" if offer.adapter else "rlcore_commands"
     return next(hook for hook, (kind, _) in HOOKS.items() if kind is offer.entry.kind)
 
 
@@ -117,10 +130,8 @@ def _file(factory: str) -> str:
     return spec.origin or "no file" if spec else "cannot be found"
 
 
-def _settings(entry: Entry) -> Iterator[dict[str, Any]]:
+def _settings(table: str, config: type[Config]) -> Iterator[dict[str, Any]]:
     """Flag, default and help of each. One without a `default` is required."""
-    table = f"{entry.kind}.{entry.record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
-    config: type[Config] = entry.config
     for name, field in fields_of(config).items():
         default = {} if field.is_required() else {"default": field.get_default(call_default_factory=True)}
         yield {"flag": flag_name(f"{table}.{name}"), **default, "help": field.description or ""}
