@@ -163,7 +163,7 @@ def _lines(name: str, value: Any) -> Iterator[str]:
         bases = [base.__name__ for base in value.__bases__ if base is not object]
         yield f"class {name}({', '.join(bases)}){_mark(value)}"
         yield from (f"    {line}" for line in _members(value))
-    elif inspect.isfunction(value):
+    elif inspect.isroutine(value):
         yield f"{name}{_signature(value)}"
     else:
         yield f"{name} = {_plain(value)}"
@@ -196,7 +196,7 @@ def _members(kind: type[Any]) -> Iterator[str]:
 
 def _mark(function: Any) -> str:
     """Of a class or member that `typing_extensions.deprecated` decorates itself."""
-    return MARK if "__deprecated__" in vars(function) else ""
+    return MARK if "__deprecated__" in getattr(function, "__dict__", ()) else ""
 
 
 def _is_required(field: Any) -> bool:
@@ -205,7 +205,13 @@ def _is_required(field: Any) -> bool:
 
 def _signature(function: Any) -> str:
     """As it is written; the value of a default does not matter, that there is one does."""
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        name = getattr(function, "__qualname__", repr(function))
+        raise SystemExit(
+            f"{name}: its signature cannot be read, so no change of it would be noticed; wrap it in a `def`."
+        ) from None
     parameters = [
         parameter.replace(
             annotation=_Written(_named(parameter.annotation)),

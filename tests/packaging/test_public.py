@@ -68,6 +68,14 @@ def test_what_the_last_release_offered_is_there_or_was_deprecated(what: str) -> 
     assert not missing, "deprecate it for one minor release first: docs/versions.md"
 
 
+def test_a_function_without_a_signature_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    import rlcore_toolkit
+
+    monkeypatch.setattr(rlcore_toolkit, rlcore_toolkit.__all__[0], max)
+    with pytest.raises(SystemExit, match=r"^max: its signature cannot be read, so no change of it would"):
+        public_names.described("rlcore_toolkit")
+
+
 RELEASED = """ACTIVE = 1
 class Old()  # deprecated
     field: int
