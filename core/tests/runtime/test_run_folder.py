@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.errors import ConfigError
 from rlcore.runtime.run_folder import run_folder
 
 
@@ -50,4 +51,13 @@ def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fail()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_leaves_no_parents(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match="cannot be made: File name too long"),
+        run_folder(tmp_path / "new" / ("x" * 300)),
+    ):
+        pass
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -62,17 +62,22 @@ def run_folder(run_dir: Path | None, name: str = "", *, resume: bool = False) ->
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
     except OSError as error:
+        _remove_empty(made)
         asked = "the run's folder in runs/" if run_dir is None else f"--run-dir {run_dir}:"
         raise ConfigError(f"{asked} cannot be made: {error.strerror}.") from error
     try:
         yield folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        # Only parents that this run made, and only while they are empty.
-        for path in made:
-            with suppress(OSError):  # another run has moved in
-                path.rmdir()
+        _remove_empty(made)
         raise
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Those that another run has not moved into."""
+    for path in folders:
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _new(parent: Path, name: str) -> Path:
