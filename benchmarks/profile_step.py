@@ -176,6 +176,7 @@ def _step(updates: Learner, batch: TrainBatch, number: int) -> dict[str, float]:
         backward(logprobs._FromLogits),
         backward(logprobs._FromHidden),
         part(logprobs, "times_transposed", PRODUCTS),
+        part(logprobs, "_add_product", PRODUCTS),
         part(Objective, "__call__", "loss, corrections, metrics"),
         part(role_module, "pack", "packing"),
         part(role_module, "zero_gradients", "gradients to zero"),

@@ -37,7 +37,7 @@ Logits = Tensor | HiddenRows
 """[T, V/tp]: this rank's contiguous slice of the vocabulary, any floating dtype."""
 
 _Read = Callable[[slice], Tensor]
-"""From a run of rows to their logits, without columns of padding."""
+"""From a run of rows to their logits / temperature, without padding: fp32, and the reader's own."""
 
 
 def vocab_parallel_log_probs(
@@ -83,14 +83,14 @@ def vocab_parallel_top(
     start, columns = _slice(logits, vocab_size, group)
     count, width = _shape(logits)
     device = logits.device if isinstance(logits, Tensor) else logits.hidden.device
-    most, rows, read = min(k, width), _rows_at_once(logits), _reader(logits, columns)
+    most, rows, read = min(k, width), _rows_at_once(logits), _reader(logits, columns, temperature=1.0)
     found_TK = torch.full((count, most), -torch.inf, device=device)
     ids_TK = torch.zeros(found_TK.shape, dtype=torch.int64, device=device)
     mine = min(most, columns)
     with torch.no_grad():
         for low in range(0, count if mine else 0, rows):
             part = slice(low, low + rows)
-            found_TK[part, :mine], ids_TK[part, :mine] = read(part).float().topk(mine, 1)
+            found_TK[part, :mine], ids_TK[part, :mine] = read(part).topk(mine, 1)
     ids_TK += start
     if group is None or group.size() == 1:
         return ids_TK
@@ -119,12 +119,16 @@ def _rows_at_once(logits: Logits) -> int:
     return max(rows, ROWS_AT_ONCE) if isinstance(logits, HiddenRows) else rows
 
 
-def _reader(logits: Logits, columns: int) -> _Read:
+def _reader(logits: Logits, columns: int, temperature: float) -> _Read:
     if isinstance(logits, HiddenRows):
         hidden_TH, matrix_CH = logits.hidden, logits.matrix[:columns]
-        return lambda part: times_transposed(hidden_TH[part], matrix_CH)
+        return lambda part: _divide(times_transposed(hidden_TH[part], matrix_CH).float(), temperature)
     logits_TV = logits
-    return lambda part: logits_TV[part, :columns]
+    return lambda part: _divide(logits_TV[part, :columns].to(torch.float32, copy=True), temperature)
+
+
+def _divide(logits: Tensor, temperature: float) -> Tensor:
+    return logits if temperature == 1.0 else logits.div_(temperature)
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ class _FromLogits(torch.autograd.Function):
     def forward(
         ctx: Any, logits_TV: Tensor, targets_TK: Tensor, settings: _Settings
     ) -> tuple[Tensor, Tensor]:
-        read = _reader(logits_TV, settings.columns)
+        read = _reader(logits_TV, settings.columns, settings.temperature)
         return _forward(ctx, read, (logits_TV,), targets_TK, settings)
 
     @staticmethod
@@ -153,7 +157,8 @@ class _FromLogits(torch.autograd.Function):
         (logits_TV, *kept), settings = ctx.saved_tensors, ctx.settings
         out_TV = torch.empty_like(logits_TV)
         out_TV[:, settings.columns :] = 0
-        for part, grad in _gradients(_reader(logits_TV, settings.columns), kept, grads, settings):
+        read = _reader(logits_TV, settings.columns, settings.temperature)
+        for part, grad in _gradients(read, kept, grads, settings):
             out_TV[part, : settings.columns] = grad
         return out_TV, None, None
 
@@ -163,7 +168,8 @@ class _FromHidden(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_TH: Tensor, matrix_VH: Tensor, targets_TK: Tensor, settings: _Settings
     ) -> tuple[Tensor, Tensor]:
-        read = _reader(HiddenRows(hidden=hidden_TH, matrix=matrix_VH), settings.columns)
+        logits = HiddenRows(hidden=hidden_TH, matrix=matrix_VH)
+        read = _reader(logits, settings.columns, settings.temperature)
         return _forward(ctx, read, (hidden_TH, matrix_VH), targets_TK, settings)
 
     @staticmethod
@@ -177,17 +183,23 @@ class _FromHidden(torch.autograd.Function):
             # in fp32, for a sum of many chunks in bf16 would lose what the small ones add
             out_VH = torch.zeros(matrix_VH.shape, device=matrix_VH.device)
             out_CH = out_VH[: settings.columns]
-        read = _reader(HiddenRows(hidden=hidden_TH, matrix=matrix_VH), settings.columns)
+        logits = HiddenRows(hidden=hidden_TH, matrix=matrix_VH)
+        read = _reader(logits, settings.columns, settings.temperature)
         for part, grad in _gradients(read, kept, grads, settings):
             mine = grad.to(hidden_TH.dtype)
             out_TH[part] = times_transposed(mine, matrix_CH.t())
             if out_VH is None:
                 continue
-            if hidden_TH.dtype == torch.float32:
-                out_CH.addmm_(mine.t(), hidden_TH[part])
-            else:
-                out_CH += mine.t() @ hidden_TH[part]
+            _add_product(out_CH, mine.t(), hidden_TH[part])
         return out_TH, None if out_VH is None else out_VH.to(matrix_VH.dtype), None, None
+
+
+def _add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add `a @ b` to `out`, which is fp32 whatever the factors are."""
+    if b.dtype == torch.float32:
+        out.addmm_(a, b)
+    else:
+        out += a @ b
 
 
 def _forward(
@@ -220,7 +232,7 @@ def _gradients(
     entropy_grad_T = grads[1] / settings.temperature if saved else None
     for low in range(0, len(index_TK), settings.rows):
         part = slice(low, low + settings.rows)
-        log_p = _scaled(read(part), settings.temperature).sub_(log_z_T[part, None])
+        log_p = read(part).sub_(log_z_T[part, None])
         if entropy_grad_T is None:
             grad = log_p.exp_().mul_(-grad_T[part, None])
         else:
@@ -233,11 +245,6 @@ def _gradients(
         yield part, grad
 
 
-def _scaled(logits: Tensor, temperature: float) -> Tensor:
-    """An fp32 copy of `logits / temperature`."""
-    return logits.float() / temperature if temperature != 1.0 else logits.to(torch.float32, copy=True)
-
-
 def _local_sums(read: _Read, index_TK: Tensor, mine_TK: Tensor, settings: _Settings) -> tuple[Tensor, Tensor]:
     """Per row of this slice: max m, and [Σ e^(z-m), Σ e^(z-m)(z-m), z or 0 of each of the K targets]."""
     length = len(index_TK)
@@ -247,7 +254,7 @@ def _local_sums(read: _Read, index_TK: Tensor, mine_TK: Tensor, settings: _Setti
         return max_T, sums_ST
     for low in range(0, length, settings.rows):
         part = slice(low, low + settings.rows)
-        z = _scaled(read(part), settings.temperature)
+        z = read(part)
         # Before the maximum is taken off in place.
         sums_ST[2:, part] = z.gather(1, index_TK[part]).T
         max_T[part] = z.amax(1)
