@@ -1,5 +1,8 @@
 """The hooks. Each registration hook yields records; each docstring holds an example that runs."""
 
+# A specification has no body: pluggy calls the implementations alone.
+# mypy: disable-error-code="empty-body"
+
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -35,7 +38,6 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
     >>> [recipe.name for recipe in rlcore_algorithms()]
     ['my_grpo']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -51,7 +53,6 @@ def rlcore_advantages() -> Iterable[Component]:
     >>> [component.name for component in rlcore_advantages()]
     ['raw']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -67,7 +68,6 @@ def rlcore_losses() -> Iterable[Component]:
     >>> [component.name for component in rlcore_losses()]
     ['plain']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -83,7 +83,6 @@ def rlcore_value_losses() -> Iterable[Component]:
     >>> [component.name for component in rlcore_value_losses()]
     ['square']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -99,7 +98,6 @@ def rlcore_corrections() -> Iterable[Component]:
     >>> [component.name for component in rlcore_corrections()]
     ['fade']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -115,7 +113,6 @@ def rlcore_generators() -> Iterable[Component]:
     >>> [component.name for component in rlcore_generators()]
     ['debate']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -131,7 +128,6 @@ def rlcore_rewards() -> Iterable[Component]:
     >>> [component.name for component in rlcore_rewards()]
     ['brevity']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -149,7 +145,6 @@ def rlcore_reward_adapters() -> Iterable[RewardAdapter]:
     >>> [adapter.factory_of for adapter in rlcore_reward_adapters()]
     ['my_package.adapter:factory_of']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -165,7 +160,6 @@ def rlcore_filters() -> Iterable[Component]:
     >>> [component.name for component in rlcore_filters()]
     ['short']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -188,7 +182,6 @@ def rlcore_models() -> Iterable[ModelFamily]:
     >>> [family.architectures for family in rlcore_models()]
     [('NewModelForCausalLM',)]
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -204,7 +197,6 @@ def rlcore_engines() -> Iterable[Component]:
     >>> [component.name for component in rlcore_engines()]
     ['mine']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -220,7 +212,6 @@ def rlcore_trainers() -> Iterable[Component]:
     >>> [component.name for component in rlcore_trainers()]
     ['mine']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -236,7 +227,6 @@ def rlcore_clusters() -> Iterable[Component]:
     >>> [component.name for component in rlcore_clusters()]
     ['slurm']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -257,7 +247,6 @@ def rlcore_sources() -> Iterable[Source]:
     >>> [source.name for source in rlcore_sources()]
     ['parity']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -273,7 +262,6 @@ def rlcore_producers() -> Iterable[Component]:
     >>> [component.name for component in rlcore_producers()]
     ['tree']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -289,7 +277,6 @@ def rlcore_model_hooks() -> Iterable[Component]:
     >>> [component.name for component in rlcore_model_hooks()]
     ['probe']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -305,7 +292,6 @@ def rlcore_trackers() -> Iterable[Component]:
     >>> [component.name for component in rlcore_trackers()]
     ['post']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -321,7 +307,6 @@ def rlcore_callbacks() -> Iterable[Component]:
     >>> [component.name for component in rlcore_callbacks()]
     ['nap']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -337,7 +322,6 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     >>> [foreign.setting for foreign in rlcore_foreign_settings()]
     ['lr']
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -354,4 +338,3 @@ def rlcore_commands() -> "Iterable[click.Command]":
     >>> [command.name for command in rlcore_commands()]
     ['hello']
     """
-    raise NotImplementedError
