@@ -9,11 +9,13 @@ from pydantic import Field, field_validator
 from rlcore.api.config import NAME, Config, fields_of, nested
 
 
-def whole_steps(steps: int | float) -> int | float:
-    """A number of steps, or a share of all of them. ValueError."""
-    if steps >= 1 and steps != int(steps):
+def _whole_steps(steps: int | float | None) -> int | float | None:
+    """A number of steps, or a share of all of them; None stays. ValueError."""
+    if steps is None or steps < 1:
+        return steps
+    if steps != int(steps):
         raise ValueError("expected whole steps, or a share below 1")
-    return int(steps) if steps >= 1 else steps
+    return int(steps)
 
 
 class SamplingOptions(Config):
@@ -90,10 +92,7 @@ class OptimizerOptions(Config):
     weight_decay: float = Field(0.0, ge=0, le=10, description="AdamW weight decay")
     clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0 does not clip")
 
-    @field_validator("warmup_steps")
-    @classmethod
-    def _whole_steps(cls, steps: int | float) -> int | float:
-        return whole_steps(steps)
+    _whole_warmup = field_validator("warmup_steps")(_whole_steps)
 
     def warmup_of(self, steps: int) -> int:
         """Steps of warm-up in a run of `steps`."""
@@ -176,10 +175,7 @@ class CriticOptions(Config):
         "", description="directory of the critic's first weights; empty: the run's model, with a new head"
     )
 
-    @field_validator("critic_lr_warmup_steps")
-    @classmethod
-    def _whole_steps(cls, steps: int | float | None) -> int | float | None:
-        return None if steps is None else whole_steps(steps)
+    _whole_warmup = field_validator("critic_lr_warmup_steps")(_whole_steps)
 
     def optimizer(self, policy: OptimizerOptions) -> OptimizerOptions:
         """The critic's: `policy`, and what it has of its own in its place."""
