@@ -190,12 +190,6 @@ class _Loader:
             module = import_it()
             _check_hooks(self.manager, module)
             self.manager.register(module, name=info.name)
-            known = [name for name in vars(hookspecs) if name.startswith(PREFIX)]
-            for caller in self.manager.get_hookcallers(module) or []:
-                if not caller.has_spec():
-                    near = did_you_mean(caller.name, known)
-                    raise PluginError(f"hook {caller.name!r} does not exist.{near}")
-            self.manager.check_pending()
             entries, adapters = self._records(info, module), self._adapters(info, module)
             self.entries += entries
             self.adapters += adapters
@@ -262,11 +256,16 @@ def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
     """Raise for a misspelt or unmarked hook, and for a default argument, which releases of pluggy treat
     differently.
     """
+    known = [name for name in vars(hookspecs) if name.startswith(PREFIX)]
     for name in dir(module):
-        if manager.parse_hookimpl_opts(module, name) is None:
-            if name in vars(hookspecs) and name.startswith(PREFIX) and inspect.isfunction(vars(module)[name]):
+        options = manager.parse_hookimpl_opts(module, name)
+        if options is None:
+            if name in known and inspect.isfunction(vars(module)[name]):
                 raise PluginError(f"hook {name!r} is not marked: write @hookimpl above it")
             continue
+        hook = options.get("specname") or name
+        if hook not in known:
+            raise PluginError(f"hook {hook!r} does not exist.{did_you_mean(hook, known)}")
         for argument in inspect.signature(getattr(module, name)).parameters.values():
             if argument.default is not argument.empty:
                 raise PluginError(f"hook {name!r} gives its argument {argument.name!r} a default")
