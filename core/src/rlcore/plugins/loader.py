@@ -11,7 +11,6 @@ import inspect
 import logging
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -178,7 +177,6 @@ class _Loader:
         self.broken: list[Broken] = []
         self.entries: list[Entry] = []
         self.adapters: list[Adapter] = []
-        self._plain: list[tuple[PluginInfo, ModuleType]] = []
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
@@ -236,13 +234,13 @@ class _Loader:
         version = f"{FILE_VERSION}{file.sha256}"
         info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
         self.add(info, partial(import_plugin_file, file))
-        if info in self.infos and not self.manager.get_hookcallers(self.manager.get_plugin(info.name)):
-            self._plain.append((info, sys.modules[file.module]))
 
     def add_functions(self) -> None:
         """Of the files without hooks. After all files: each may offer adapters."""
-        for info, module in self._plain:
-            self.entries += _functions(info, module, self.adapters)
+        for info in self.infos:
+            module: Any = self.manager.get_plugin(info.name)
+            if info.is_file and not self.manager.get_hookcallers(module):
+                self.entries += _functions(info, module, self.adapters)
 
 
 def _slow(info: PluginInfo) -> str:
