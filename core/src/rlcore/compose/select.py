@@ -51,9 +51,9 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
     wanted = default_kinds(source)
     choices = layers.merge([default_choices(registry, wanted), *weaker, *stack])
-    recipe = entries.get(Kind.ALGORITHM)
-    if recipe and isinstance(recipe.record, Algorithm) and recipe.record.trains_on is not TrainsOn.ROLLOUTS:
-        _refuse_rollout_parts(recipe.record, chosen)
+    recipe = entries[Kind.ALGORITHM].recipe if Kind.ALGORITHM in entries else None
+    if recipe and recipe.trains_on is not TrainsOn.ROLLOUTS:
+        _refuse_rollout_parts(recipe, chosen)
         # Presets and defaults choose rewards and filters for rollouts. Here the data give the responses.
         choices = {key: setting for key, setting in choices.items() if key not in ROLLOUT_KINDS}
         wanted = [kind for kind in wanted if kind not in ROLLOUT_KINDS]
@@ -140,8 +140,7 @@ def _scaled(layer: Layer, entry: Entry) -> Layer:
     """A preset's suggestions, times the factors of the recipe: one that needs a tenth of the usual `lr` says
     so.
     """
-    assert isinstance(entry.record, Algorithm)
-    scales = entry.record.scales.items()
+    scales = entry.recipe.scales.items()
     # In 12 digits, where 0.2 * 0.1 is 0.02, as it is meant, and not 0.020000000000000004.
     scaled = {
         name: float(f"{layer.values[name] * factor:.12g}") for name, factor in scales if name in layer.values
@@ -150,10 +149,9 @@ def _scaled(layer: Layer, entry: Entry) -> Layer:
 
 
 def _recipe_layer(entry: Entry) -> Layer:
-    record = entry.record
-    assert isinstance(record, Algorithm)
-    values: dict[str, Any] = {**record.settings, **record.parts}
-    for kind, table in record.tables.items():
+    recipe = entry.recipe
+    values: dict[str, Any] = {**recipe.settings, **recipe.parts}
+    for kind, table in recipe.tables.items():
         for key, value in table.items():
             nested = value if isinstance(value, Mapping) else {"": value}
             values |= {f"{kind}.{key}.{inner}".removesuffix("."): item for inner, item in nested.items()}

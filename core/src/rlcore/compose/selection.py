@@ -12,7 +12,7 @@ from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import PassingConfig
-from rlcore.api.records import Algorithm, Kind
+from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, EvalChoice
@@ -128,10 +128,8 @@ class Selection:
     @property
     def trains_on(self) -> TrainsOn:
         """Where the responses come from."""
-        recipe = self.entries.get(Kind.ALGORITHM)
-        return (
-            recipe.record.trains_on if recipe and isinstance(recipe.record, Algorithm) else TrainsOn.ROLLOUTS
-        )
+        entry = self.entries.get(Kind.ALGORITHM)
+        return entry.recipe.trains_on if entry else TrainsOn.ROLLOUTS
 
     def require_complete(self) -> None:
         """`ConfigError` where a part is still to be chosen, `PluginError` where its default clashes."""

@@ -173,6 +173,12 @@ class Entry:
         return self.record
 
     @property
+    def recipe(self) -> Algorithm:
+        """The record of a recipe."""
+        assert isinstance(self.record, Algorithm)
+        return self.record
+
+    @property
     def config(self) -> type[Config]:
         """The class of its settings."""
         return config_of(self.kind, self.component.config)
