@@ -14,7 +14,6 @@ from rlcore.api.records import Kind
 from rlcore.compose.models import claimant, hub_config
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.run_checks import checked
-from rlcore.compose.sentences import Suggestions
 from rlcore.config import toml
 from rlcore.network import free_port
 from rlcore.plugins.loader import Plugins
@@ -333,4 +332,4 @@ def test_a_bridge_is_for_its_trainer(make: Make, plugins: Plugins) -> None:
     found = make()
     foreign = replace(found, model=replace(found.model, bridge_for="other"))
     with pytest.raises(ConfigError, match=r"written for the trainer 'other', but the trainer is 'gym'"):
-        checked(foreign, {}, Suggestions(plugins.registry))
+        checked(foreign, {}, plugins.registry)

@@ -21,7 +21,6 @@ from rlcore.compose.resolved import ModelChoice, Resolved
 from rlcore.compose.roles import role_fields
 from rlcore.compose.run_checks import checked
 from rlcore.compose.selection import Selection, with_table
-from rlcore.compose.sentences import Suggestions
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
@@ -71,7 +70,7 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         plugins=selection.providers(producer),
         plugin_files=tuple(plugin_files),
     )
-    return checked(resolved, settings, Suggestions(selection.registry))
+    return checked(resolved, settings, selection.registry)
 
 
 def _producer(selection: Selection, run: RunConfig) -> Entry:

@@ -10,13 +10,19 @@ from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.api.server_config import frozen_name
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.sentences import Suggestions, unread, unread_flags
+from rlcore.compose.sentences import (
+    names_reading,
+    recipes_reading,
+    recipes_with,
+    to_add,
+    unread,
+    unread_flags,
+)
 from rlcore.config.layers import Setting
+from rlcore.plugins.registry import Registry
 
 
-def role_complaints(
-    resolved: Resolved, settings: Mapping[str, Setting], suggestions: Suggestions
-) -> Iterator[str]:
+def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registry: Registry) -> Iterator[str]:
     """A critic or reference that is missing, and settings of one that nothing reads."""
     run, needs = resolved.run, resolved.needs
     readers = [
@@ -24,13 +30,13 @@ def role_complaints(
     ]
     if readers and resolved.value_loss is None:
         found = f"--value-loss: found none, but {readers[0]} reads a critic's values"
-        yield f"{found}{suggestions.parts(Kind.VALUE_LOSS)}."
+        yield f"{found}{to_add(f'--value-loss {name}' for name in registry.names(Kind.VALUE_LOSS))}."
     if resolved.value_loss is not None and not readers:
         found = f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values"
-        ways = suggestions.parts_reading(Kind.ADVANTAGE, Input.VALUES, "--value-loss none")
-        yield f"{found}{ways}."
+        reading = [f"--advantage {name}" for name in names_reading(registry, Kind.ADVANTAGE, Input.VALUES)]
+        yield f"{found}{to_add([*reading, '--value-loss none'])}."
     if not readers:
-        reason = f"there is no critic{suggestions.recipes_with(Kind.VALUE_LOSS)}"
+        reason = f"there is no critic{to_add(recipes_with(registry, Kind.VALUE_LOSS))}"
         own = ("critic_model", "critic_ranks", "critic_warmup_steps", "critic_lr_schedule")
         yield from unread(run, own, reason)
         numbers = ("critic_lr_warmup_steps", "critic_min_lr", "critic_weight_decay", "critic_clip_grad")
@@ -56,7 +62,7 @@ def role_complaints(
 
 
 def teacher_complaints(
-    run: RunConfig, readers: list[str], top: TopTokens | None, suggestions: Suggestions
+    run: RunConfig, readers: list[str], top: TopTokens | None, registry: Registry
 ) -> Iterator[str]:
     """A teacher that is missing, that nothing reads, or that cannot give what is read.
 
@@ -66,8 +72,8 @@ def teacher_complaints(
     chosen = [f"--teacher-model: found {model!r}"] if model else []
     chosen += [f"--teacher-url: found {urls[0]!r}"] if urls else []
     if chosen and not readers:
-        ways = suggestions.recipes_reading(Input.TEACHER_LOG_PROBS, "--distill-coef")
-        yield f"{chosen[0]}, but nothing reads the teacher{ways}."
+        ways = [*recipes_reading(registry, Input.TEACHER_LOG_PROBS), "--distill-coef"]
+        yield f"{chosen[0]}, but nothing reads the teacher{to_add(ways)}."
     if readers and not chosen:
         yield (
             f"--teacher-model: found none, but {readers[0]} compares with a teacher; add --teacher-model "

@@ -35,16 +35,17 @@ from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.role_checks import role_complaints, teacher_complaints
 from rlcore.compose.roles import role_rank_complaints, role_table_complaints
 from rlcore.compose.schedule_checks import schedule_complaints
-from rlcore.compose.sentences import Suggestions, unread
+from rlcore.compose.sentences import unread
 from rlcore.config.layers import Setting
+from rlcore.plugins.registry import Registry
 
 URL = "expected a URL such as http://127.0.0.1:30000"
 
 
-def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Suggestions) -> Resolved:
+def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Registry) -> Resolved:
     """`resolved` with the defaults that depend on other settings filled in, after every check.
 
-    Raises `ConfigError`. `suggestions`: what a refusal may suggest.
+    Raises `ConfigError`. `registry`: of what a refusal may suggest.
     """
     run, trainer = resolved.run, resolved.trainer.config
     ranks = trainer.model_ranks(resolved.trainer_fields)
@@ -60,7 +61,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], suggestions: Su
     if run.debug.only == "rollout" and not run.checkpoints.save_rollouts_every:
         run = run.but(save_rollouts_every=1)
     resolved = replace(resolved, run=run)
-    for sentence in _complaints(resolved, settings, ranks, suggestions):
+    for sentence in _complaints(resolved, settings, ranks, registry):
         raise ConfigError(sentence)
     config = _config_of(resolved.model)
     if config is not None:
@@ -82,7 +83,7 @@ def _config_of(model: ModelChoice) -> Mapping[str, Any] | None:
 
 
 def _complaints(
-    resolved: Resolved, settings: Mapping[str, Setting], parallel: int, suggestions: Suggestions
+    resolved: Resolved, settings: Mapping[str, Setting], parallel: int, registry: Registry
 ) -> Iterator[str]:
     run = resolved.run
     yield from data_complaints(resolved)
@@ -91,13 +92,12 @@ def _complaints(
     yield from _asynchrony_complaints(run)
     yield from _debug_complaints(resolved)
     yield from _rank_complaints(run, parallel)
-    yield from role_complaints(resolved, settings, suggestions)
+    yield from role_complaints(resolved, settings, registry)
     yield from role_table_complaints(resolved, _roles(resolved))
     yield from role_rank_complaints(resolved)
     yield from eval_complaints(resolved, settings)
-    yield from teacher_complaints(
-        run, _teacher_readers(resolved), resolved.loss.config.top_tokens, suggestions
-    )
+    top = resolved.loss.config.top_tokens
+    yield from teacher_complaints(run, _teacher_readers(resolved), top, registry)
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
     yield from part_complaints(resolved)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api.config import flag_name
 from rlcore.api.inputs import Input
 from rlcore.api.part_config import BatchConfig
-from rlcore.api.records import Algorithm, Kind
+from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Registry
@@ -42,48 +41,31 @@ def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason
             yield f"{flag_name(name)}: found {as_flag(setting.value)}, but {reason}."
 
 
-@dataclass(frozen=True)
-class Suggestions:
-    """Each method gives the end of a sentence: `; add --algo x or --algo y`, or that no plugin offers any."""
-
-    registry: Registry
-
-    def recipes_with(self, kind: Kind, *others: str) -> str:
-        """The recipes that have a part of `kind`; `others`: flags that would do as well."""
-        return _add([f"--algo {recipe.name}" for recipe in self._recipes() if recipe.parts.get(kind)], others)
-
-    def recipes_reading(self, column: Input, *others: str) -> str:
-        """The recipes with a part that reads `column`; `others`: flags that would do as well."""
-        close = [
-            recipe.name
-            for recipe in self._recipes()
-            for kind, parts in recipe.parts.items()
-            for part in ([parts] if isinstance(parts, str) else parts)
-            if self._reads((Kind(kind), part), column)
-        ]
-        return _add([f"--algo {name}" for name in dict.fromkeys(close)], others)
-
-    def parts(self, kind: Kind, *others: str) -> str:
-        """The parts of `kind`; `others`: flags that would do as well."""
-        return _add([f"{flag_name(kind)} {name}" for name in self.registry.names(kind)], others)
-
-    def parts_reading(self, kind: Kind, column: Input, *others: str) -> str:
-        """The parts of `kind` that read `column`; `others`: flags that would do as well."""
-        names = [name for name in self.registry.names(kind) if self._reads((kind, name), column)]
-        return _add([f"{flag_name(kind)} {name}" for name in names], others)
-
-    def _recipes(self) -> Iterator[Algorithm]:
-        for entry in self.registry.entries(Kind.ALGORITHM):
-            assert isinstance(entry.record, Algorithm)
-            yield entry.record
-
-    def _reads(self, part: tuple[Kind, str], column: Input) -> bool:
-        kind, name = part
-        entries = (entry for entry in self.registry.entries(kind) if entry.record.name == name)
-        configs = (entry.config for entry in entries)
-        return any(issubclass(config, BatchConfig) and column in config.needs for config in configs)
+def to_add(flags: Iterable[str]) -> str:
+    """The end of a sentence: `; add --algo x or --algo y`, or that no plugin offers any."""
+    offers = " or ".join(flags)
+    return f"; add {offers}" if offers else "; no installed plugin offers any"
 
 
-def _add(offers: Iterable[str], others: Iterable[str]) -> str:
-    flags = [*offers, *others]
-    return f"; add {' or '.join(flags)}" if flags else "; no installed plugin offers any"
+def recipes_with(registry: Registry, kind: Kind) -> list[str]:
+    """The flags of the recipes that have a part of `kind`."""
+    recipes = [entry.recipe for entry in registry.entries(Kind.ALGORITHM)]
+    return [f"--algo {recipe.name}" for recipe in recipes if recipe.parts.get(kind)]
+
+
+def recipes_reading(registry: Registry, column: Input) -> list[str]:
+    """The flags of the recipes with a part that reads `column`."""
+    close = [
+        recipe.name
+        for recipe in (entry.recipe for entry in registry.entries(Kind.ALGORITHM))
+        for kind, parts in recipe.parts.items()
+        for part in ([parts] if isinstance(parts, str) else parts)
+        if part in names_reading(registry, Kind(kind), column)
+    ]
+    return [f"--algo {name}" for name in dict.fromkeys(close)]
+
+
+def names_reading(registry: Registry, kind: Kind, column: Input) -> list[str]:
+    """The names of the parts of `kind` that read `column`."""
+    parts = [(entry.record.name, entry.config) for entry in registry.entries(kind)]
+    return [name for name, config in parts if issubclass(config, BatchConfig) and column in config.needs]
