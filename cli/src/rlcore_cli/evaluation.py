@@ -19,14 +19,7 @@ from rlcore.compose.frozen import FROZEN
 from rlcore.compose.frozen_checks import frozen_complaints
 from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text_of
 from rlcore.compose.part_checks import complaints_of
-from rlcore.compose.resolve import (
-    pass_through,
-    passed_to,
-    resolve_evals,
-    resolve_model,
-    resolve_part,
-    resolve_rewards,
-)
+from rlcore.compose.resolve import pass_through, resolve_evals, resolve_model, resolve_part, resolve_rewards
 from rlcore.compose.resolved import Inference
 from rlcore.compose.run_checks import eval_complaints
 from rlcore.compose.select import default_choices, default_clashes, written_out
@@ -147,15 +140,16 @@ def resolve_evaluation(
         )
     settings = selection.settings()
     entries = selection.entries
+    engine = resolve_part(entries[Kind.ENGINE], settings)
     inference = Inference(
         run=layers.build(RunConfig, settings),
         model=resolve_model(selection),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
-        engine=resolve_part(entries[Kind.ENGINE], settings),
+        engine=engine,
         cluster=resolve_part(entries[Kind.CLUSTER], settings),
         rewards=resolve_rewards(selection, settings),
         evals=resolve_evals(selection, settings),
-        engine_fields=passed_to(entries[Kind.ENGINE], settings),
+        engine_fields=pass_through(engine.config.table, settings),
         frozen_fields=pass_through("frozen", settings),
         plugins=selection.providers(),
         plugin_files=tuple(plugin_files),

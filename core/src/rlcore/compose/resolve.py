@@ -20,7 +20,7 @@ from rlcore.compose.evals import EvalChoice, EvalSet
 from rlcore.compose.resolved import ModelChoice, Resolved
 from rlcore.compose.roles import role_fields
 from rlcore.compose.run_checks import checked
-from rlcore.compose.selection import Selection, with_table
+from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
@@ -36,10 +36,11 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
     settings = selection.settings()
     entries = selection.entries
     run = layers.build(RunConfig, settings)
-    producer, trainer = _producer(selection, run), with_table(entries[Kind.TRAINER])
+    producer = _producer(selection, run)
+    engine = resolve_part(entries[Kind.ENGINE], settings)
+    trainer = resolve_part(entries[Kind.TRAINER], settings)
     values = {name: setting.value for name, setting in settings.items()}
-    roles = role_fields(trainer.table, values) if trainer else {}
-    typed_roles = {role: _typed(fields) for role, fields in roles.items()}
+    roles = role_fields(trainer.config.table, values)
     resolved = Resolved(
         run=run,
         algorithm=entries[Kind.ALGORITHM].record.name,
@@ -48,8 +49,8 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         loss=resolve_part(entries[Kind.LOSS], settings),
         generator=resolve_part(entries[Kind.GENERATOR], settings),
         rewards=resolve_rewards(selection, settings, run.rewards.rank_reward),
-        engine=resolve_part(entries[Kind.ENGINE], settings),
-        trainer=resolve_part(entries[Kind.TRAINER], settings),
+        engine=engine,
+        trainer=trainer,
         cluster=resolve_part(entries[Kind.CLUSTER], settings),
         source=resolve_part(entries[Kind.SOURCE], settings),
         filters=_several(selection, Kind.FILTER, settings),
@@ -62,9 +63,9 @@ def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Re
         trackers=_several(selection, Kind.TRACKER, settings),
         callbacks=_several(selection, Kind.CALLBACK, settings),
         evals=resolve_evals(selection, settings),
-        trainer_fields=_typed(passed_to(entries[Kind.TRAINER], settings)),
-        role_fields=typed_roles,
-        engine_fields=passed_to(entries[Kind.ENGINE], settings),
+        trainer_fields=_typed(pass_through(trainer.config.table, settings)),
+        role_fields={role: _typed(fields) for role, fields in roles.items()},
+        engine_fields=pass_through(engine.config.table, settings),
         frozen_fields=pass_through("frozen", settings),
         group_fields=pass_through(ENGINE_GROUP, settings),
         plugins=selection.providers(producer),
@@ -183,7 +184,10 @@ def resolve_rewards(
 
 
 def pass_through(table: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The settings of a table, which core does not read, by the names that their owner has for them."""
+    """The settings of a table, which core does not read, by the names that their owner has for them.
+
+    Empty for the table "": its owner takes no such settings.
+    """
     return {name: setting.value for name, setting in layers.of_table(table, settings).items()}
 
 
@@ -201,9 +205,3 @@ def _typed(fields: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(found, bool | int | float) and json.dumps(found, allow_nan=False) == value:
                 typed[name] = found
     return typed
-
-
-def passed_to(entry: Entry, settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The fields of the part's own table, if it has one."""
-    config = with_table(entry)
-    return pass_through(config.table, settings) if config else {}

@@ -92,18 +92,11 @@ SINGLE_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind not in L
 """Kinds of which a run takes exactly one part, or none."""
 
 
-def with_table(entry: Entry) -> type[PassingConfig] | None:
-    """The config of a part that has a table of fields that pass through."""
-    config = entry.config
-    return config if issubclass(config, PassingConfig) and config.table else None
-
-
 def table_owners(registry: Registry) -> Iterator[tuple[Entry, type[PassingConfig]]]:
     """The parts that have a table of fields that pass through, selected or not."""
-    for entry in (entry for kind in PASSING_KINDS for entry in registry.entries(kind)):
-        config = with_table(entry)
-        if config is not None:
-            yield entry, config
+    for entry in itertools.chain.from_iterable(map(registry.entries, PASSING_KINDS)):
+        if issubclass(entry.config, PassingConfig) and entry.config.table:
+            yield entry, entry.config
 
 
 @dataclass(frozen=True, kw_only=True)
