@@ -4,7 +4,6 @@ A selection may be incomplete (`rlcore train --algo grpo --help`): it still know
 so far.
 """
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -94,9 +93,10 @@ SINGLE_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind not in L
 
 def table_owners(registry: Registry) -> Iterator[tuple[Entry, type[PassingConfig]]]:
     """The parts that have a table of fields that pass through, selected or not."""
-    for entry in itertools.chain.from_iterable(map(registry.entries, PASSING_KINDS)):
-        if issubclass(entry.config, PassingConfig) and entry.config.table:
-            yield entry, entry.config
+    for kind in PASSING_KINDS:
+        for entry in registry.entries(kind):
+            if issubclass(entry.config, PassingConfig) and entry.config.table:
+                yield entry, entry.config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,12 +176,8 @@ class Selection:
         help.
         """
         for table, entry in self.tables():
-            name = entry.record.name
-            yield (
-                table,
-                entry.config,
-                table.replace(".", ": ") + ("" if "." in table else f": {name}"),
-            )
+            heading = table.replace(".", ": ") if "." in table else f"{table}: {entry.record.name}"
+            yield table, entry.config, heading
         for evaluation in self.evals:
             yield evaluation.table, EvalConfig, f"{EVAL}: {evaluation.name}"
 
@@ -205,8 +201,9 @@ class Selection:
 
     def passing(self) -> Iterator[tuple[Entry, type[PassingConfig]]]:
         """Those of `table_owners` that are selected."""
-        selected = [self.entries.get(kind) for kind in PASSING_KINDS]
-        yield from ((entry, config) for entry, config in table_owners(self.registry) if entry in selected)
+        for entry, config in table_owners(self.registry):
+            if entry == self.entries.get(entry.kind):
+                yield entry, config
 
     def passes_through(self, name: str, layer: Layer) -> bool:
         """Whether `name` is a field that core hands on unread, such as one of the trainer's library.
@@ -225,8 +222,7 @@ class Selection:
             for owner, config in table_owners(self.registry)
             if config.table == table and (not role or owner.kind is Kind.TRAINER)
         ]
-        selected = [entry for entry, _ in self.passing()]
-        if any(owner in selected for owner in owners):
+        if any(owner == self.entries.get(owner.kind) for owner in owners):
             return True
         for owner in owners:
             kind, needed = owner.kind, f"--{owner.kind} {owner.record.name}"
@@ -236,21 +232,18 @@ class Selection:
 
     def chosen_otherwise(self) -> dict[str, str]:
         """Field without a flag → the choice that says it: the `path` of the source behind `--data`."""
-        sources = {f"{Kind.SOURCE}.path": ("data", self.entries.get(Kind.SOURCE))}
-        sources |= {
-            f"{evaluation.table}.source.path": (f"{evaluation.table}.data", evaluation.source)
-            for evaluation in self.evals
-        }
-        return {
-            hidden: choice
-            for hidden, (choice, entry) in sources.items()
-            if entry is not None and entry.is_data_source
-        }
+        source = self.entries.get(Kind.SOURCE)
+        choices = {"source.path": "data"} if source and source.is_data_source else {}
+        for evaluation in self.evals:
+            if evaluation.source.is_data_source:
+                choices[f"{evaluation.table}.source.path"] = f"{evaluation.table}.data"
+        return choices
 
     def known(self) -> list[str]:
         """Every name that something reads, without the fields that pass through."""
         names = [*fields_of(RunConfig), *CHOICES]
-        names += itertools.chain.from_iterable(evaluation.choices() for evaluation in self.evals)
+        for evaluation in self.evals:
+            names += evaluation.choices()
         for table, config, _ in self.configs():
             names += [f"{table}.{key}" for key in config.model_fields]
         hidden = self.chosen_otherwise()
@@ -310,19 +303,16 @@ class Selection:
                 f"belongs to the evaluation {evaluation!r}, which does not exist; add --eval "
                 f"{evaluation}=PATH."
             )
-        for kind in (kind for kind in LIST_KINDS if first == kind and rest not in self._names(kind)):
-            if any(
-                rest == entry.record.name and key in entry.config.model_fields
-                for entry in self.registry.entries(kind)
-            ):
-                return f"belongs to {kind} {rest!r}, which is not chosen; add --{kind} {rest}."
-        if table not in (Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
+        if first not in (*LIST_KINDS, Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
             return None
-        kind = Kind(table)
-        owners = [
-            entry.record.name for entry in self.registry.entries(kind) if key in entry.config.model_fields
-        ]
-        if not owners:
+        kind = Kind(first)
+        entries = self.registry.entries(kind)
+        owners = [entry.record.name for entry in entries if key in entry.config.model_fields]
+        if kind in LIST_KINDS:
+            if rest not in owners or rest in self._names(kind):
+                return None
+            return f"belongs to {kind} {rest!r}, which is not chosen; add --{kind} {rest}."
+        if rest or not owners:
             return None
         chosen = f"{self.entries[kind].record.name!r} is" if kind in self.entries else "none is"
         return f"belongs to {kind} {' or '.join(map(repr, owners))}, but {chosen} chosen."
