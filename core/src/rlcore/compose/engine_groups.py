@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.config import NAME, flag_name
@@ -20,18 +20,28 @@ FLAG = flag_name(ENGINE_GROUP)
 
 def engine_groups(run: RunConfig) -> dict[str, int]:
     """Name → engines of each group, in the order of the engines. Raises `ConfigError`."""
-    groups: dict[str, int] = {}
-    for assignment in run.serving.engine_group:
-        name, _, count = assignment.partition("=")
-        if not (NAME.fullmatch(name) and count.isdecimal() and int(count)):
-            raise ConfigError(
-                f"{FLAG}: found {layers.shown(assignment)}, expected NAME=N, with a name of lower-case "
-                "letters, digits and underscores, and at least one engine."
-            )
-        if name in groups:
-            raise ConfigError(f"{FLAG}: found the name {name!r} twice, expected each once.")
-        groups[name] = int(count)
-    return groups
+    expected = "NAME=N, with a name of lower-case letters, digits and underscores, and at least one engine"
+    given = assigned(
+        FLAG, run.serving.engine_group, expected, lambda count: count.isdecimal() and int(count) > 0
+    )
+    return {name: int(count) for name, count in given.items()}
+
+
+def assigned(
+    flag: str, assignments: Iterable[str], expected: str, fits: Callable[[str], bool]
+) -> dict[str, str]:
+    """Name → value of each NAME=VALUE. Raises `ConfigError` for a value that does not fit, or a name given
+    twice.
+    """
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
+        if not (NAME.fullmatch(name) and fits(value)):
+            raise ConfigError(f"{flag}: found {layers.shown(assignment)}, expected {expected}.")
+        if name in values:
+            raise ConfigError(f"{flag}: found the name {name!r} twice, expected each once.")
+        values[name] = value
+    return values
 
 
 def group_fields(name: str, chosen: Inference) -> dict[str, Any]:

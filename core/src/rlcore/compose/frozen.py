@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api.config import NAME, flag_name
+from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.server_config import AsksServer, frozen_name
-from rlcore.compose.engine_groups import ENGINE_GROUP
+from rlcore.compose.engine_groups import ENGINE_GROUP, assigned
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 
@@ -59,18 +59,8 @@ def _as_list(layer: Layer, table: str, kind: type, expected: str) -> Layer:
 
 def frozen_models(run: RunConfig) -> dict[str, str]:
     """Name → directory or hub id. Raises `ConfigError`."""
-    models: dict[str, str] = {}
-    for assignment in run.serving.frozen:
-        name, _, model = assignment.partition("=")
-        if not (model and NAME.fullmatch(name)):
-            raise ConfigError(
-                f"--frozen: found {layers.shown(assignment)}, expected NAME=MODEL, with a name of lower-case "
-                "letters, digits and underscores."
-            )
-        if name in models:
-            raise ConfigError(f"--frozen: found the name {name!r} twice, expected each once.")
-        models[name] = model
-    return models
+    expected = "NAME=MODEL, with a name of lower-case letters, digits and underscores"
+    return assigned("--frozen", run.serving.frozen, expected, bool)
 
 
 def with_absolute_paths(assignments: Sequence[str]) -> tuple[str, ...]:
