@@ -31,7 +31,7 @@ from rlcore.plugins.registry import Entry, Registry
 EVAL = "eval"
 _SOURCE = re.compile(rf"{EVAL}\.(?P<name>[^.]+)\.({DATA}|{TASK})")
 
-PARTS: Mapping[str, Kind] = {"reward": Kind.REWARD, "generator": Kind.GENERATOR}
+PARTS = (Kind.REWARD, Kind.GENERATOR)
 """The parts of the run that an evaluation may replace."""
 
 
@@ -72,7 +72,7 @@ class EvalChoice:
 
     name: str
     source: Entry
-    parts: Mapping[str, Entry]
+    parts: Mapping[Kind, Entry]
 
     @property
     def table(self) -> str:
@@ -116,7 +116,13 @@ def without_short_forms(layer: Layer, registry: Registry) -> Layer:
 def _plain(key: str, value: Any, layer: Layer, registry: Registry) -> Iterator[tuple[str, Any]]:
     """The settings that `key` of `layer` stands for."""
     if key == EVAL:
-        for name, where in _assignments(value, layer.at(EVAL)):
+        for item in value if isinstance(value, list | tuple) else [value]:
+            name, _, where = str(item).partition("=")
+            if not (where and NAME.fullmatch(name)):
+                raise ConfigError(
+                    f"{layer.at(key)}: found {layers.shown(item)}, expected NAME=PATH or NAME=TASK, with a "
+                    "name of lower-case letters, digits and underscores."
+                )
             yield f"{EVAL}.{name}.{_kind_of(where, registry)}", where
     elif key.startswith(f"{EVAL}.") and key.count(".") == 1:
         if not isinstance(value, str):
@@ -124,17 +130,6 @@ def _plain(key: str, value: Any, layer: Layer, registry: Registry) -> Iterator[t
         yield f"{key}.{_kind_of(value, registry)}", value
     else:
         yield key, value
-
-
-def _assignments(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    for item in value if isinstance(value, list | tuple) else [value]:
-        name, equals, where = str(item).partition("=")
-        if not (equals and where and NAME.fullmatch(name)):
-            raise ConfigError(
-                f"{at}: found {layers.shown(item)}, expected NAME=PATH or NAME=TASK, with a name of "
-                "lower-case letters, digits and underscores."
-            )
-        yield name, where
 
 
 def _kind_of(where: str, registry: Registry) -> str:
@@ -164,9 +159,9 @@ def choose(registry: Registry, stack: Sequence[Layer]) -> tuple[EvalChoice, ...]
         else:
             entry = find_task(registry, key, setting, "name a file with --eval NAME=PATH")
         parts = {
-            part: find_entry(registry, kind, full, settings[full])
-            for part, kind in PARTS.items()
-            if (full := f"{EVAL}.{name}.{part}") in settings
+            kind: find_entry(registry, kind, full, settings[full])
+            for kind in PARTS
+            if (full := f"{EVAL}.{name}.{kind}") in settings
         }
         choices.append(EvalChoice(name=name, source=entry, parts=parts))
     return tuple(choices)
