@@ -14,7 +14,7 @@ import click
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Algorithm, Kind
 from rlcore.plugins.loader import asked_range
-from rlcore.plugins.registry import HOOKS, LIST_KINDS, is_file
+from rlcore.plugins.registry import LIST_KINDS, RULES, is_file
 from rlcore_cli.flags import default_text
 from rlcore_cli.naming import Offer, named
 from rlcore_cli.program import Program
@@ -103,7 +103,7 @@ def _hook(offer: Offer) -> str:
     """The one that yields it."""
     if offer.entry is None:
         return "rlcore_reward_adapters" if offer.adapter else "rlcore_commands"
-    return next(hook for hook, (kind, _) in HOOKS.items() if kind is offer.entry.kind)
+    return RULES[offer.entry.kind].hook
 
 
 def _asked_for(dist: str) -> str:

@@ -5,7 +5,7 @@ import doctest
 import pytest
 
 from rlcore.api import hookspecs
-from rlcore.plugins.registry import HOOKS
+from rlcore.plugins.registry import RULES
 
 SPECS = sorted(name for name in vars(hookspecs) if name.startswith("rlcore_"))
 
@@ -18,4 +18,5 @@ def test_the_example_runs(name: str) -> None:
 
 
 def test_every_registration_hook_has_a_specification() -> None:
-    assert {*HOOKS, "rlcore_reward_adapters", "rlcore_foreign_settings", "rlcore_commands"} == set(SPECS)
+    hooks = {rules.hook for rules in RULES.values()}
+    assert {*hooks, "rlcore_reward_adapters", "rlcore_foreign_settings", "rlcore_commands"} == set(SPECS)

@@ -33,7 +33,7 @@ from rlcore.api.records import Component, ForeignSetting, Kind
 from rlcore.plugins import files
 from rlcore.plugins.registry import (
     FILE_VERSION,
-    HOOKS,
+    RULES,
     Adapter,
     Broken,
     Entry,
@@ -207,8 +207,8 @@ class _Loader:
 
     def _records(self, info: PluginInfo, module: ModuleType) -> list[Entry]:
         entries = []
-        for hook, (kind, _) in HOOKS.items():
-            for record in self._yielded(hook, module):
+        for kind, rules in RULES.items():
+            for record in self._yielded(rules.hook, module):
                 complaint = check(kind, record)
                 if complaint:
                     raise PluginError(complaint)

@@ -35,39 +35,45 @@ from rlcore.config.toml import CHOICE, NESTED
 
 RUN_FIELDS = fields_of(RunConfig)
 
-HOOKS: Mapping[str, tuple[Kind, type[Record]]] = {
-    "rlcore_algorithms": (Kind.ALGORITHM, Algorithm),
-    "rlcore_advantages": (Kind.ADVANTAGE, Component),
-    "rlcore_losses": (Kind.LOSS, Component),
-    "rlcore_value_losses": (Kind.VALUE_LOSS, Component),
-    "rlcore_corrections": (Kind.CORRECTION, Component),
-    "rlcore_generators": (Kind.GENERATOR, Component),
-    "rlcore_rewards": (Kind.REWARD, Component),
-    "rlcore_filters": (Kind.FILTER, Component),
-    "rlcore_models": (Kind.MODEL, ModelFamily),
-    "rlcore_engines": (Kind.ENGINE, Component),
-    "rlcore_trainers": (Kind.TRAINER, Component),
-    "rlcore_clusters": (Kind.CLUSTER, Component),
-    "rlcore_sources": (Kind.SOURCE, Source),
-    "rlcore_producers": (Kind.PRODUCER, Component),
-    "rlcore_model_hooks": (Kind.MODEL_HOOK, Component),
-    "rlcore_trackers": (Kind.TRACKER, Component),
-    "rlcore_callbacks": (Kind.CALLBACK, Component),
-}
-"""Registration hook → the kind and the record that it yields."""
 
-PART_KINDS = (
-    Kind.ADVANTAGE,
-    Kind.LOSS,
-    Kind.VALUE_LOSS,
-    Kind.CORRECTION,
-    Kind.GENERATOR,
-    Kind.REWARD,
-    Kind.FILTER,
-    Kind.ENGINE,
-    Kind.TRAINER,
-    Kind.PRODUCER,
-)
+@dataclass(frozen=True)
+class KindRules:
+    """What holds for one kind.
+
+    `hook`: the registration hook that yields its `record`s. `config`: the base class of a part's config.
+    `in_recipe`: a recipe may name a part. `has_default`: a part may be chosen where the user chooses none.
+    """
+
+    hook: str
+    record: type[Record] = Component
+    config: type[Config] = Config
+    in_recipe: bool = False
+    has_default: bool = False
+
+
+RULES: Mapping[Kind, KindRules] = {
+    Kind.ALGORITHM: KindRules("rlcore_algorithms", Algorithm),
+    Kind.ADVANTAGE: KindRules("rlcore_advantages", config=AdvantageConfig, in_recipe=True),
+    Kind.LOSS: KindRules("rlcore_losses", config=LossConfig, in_recipe=True),
+    Kind.VALUE_LOSS: KindRules("rlcore_value_losses", config=ValueLossConfig, in_recipe=True),
+    Kind.CORRECTION: KindRules("rlcore_corrections", config=CorrectionConfig, in_recipe=True),
+    Kind.GENERATOR: KindRules("rlcore_generators", in_recipe=True, has_default=True),
+    # A default reward counts only for tasks (`--task`).
+    Kind.REWARD: KindRules("rlcore_rewards", config=RewardConfig, in_recipe=True, has_default=True),
+    Kind.FILTER: KindRules("rlcore_filters", config=FilterConfig, in_recipe=True),
+    Kind.MODEL: KindRules("rlcore_models", ModelFamily),
+    Kind.ENGINE: KindRules("rlcore_engines", config=EngineConfig, in_recipe=True, has_default=True),
+    Kind.TRAINER: KindRules("rlcore_trainers", config=TrainerConfig, in_recipe=True, has_default=True),
+    Kind.CLUSTER: KindRules("rlcore_clusters", config=ClusterConfig, has_default=True),
+    Kind.SOURCE: KindRules("rlcore_sources", Source, has_default=True),
+    Kind.PRODUCER: KindRules("rlcore_producers", config=ProducerConfig, in_recipe=True, has_default=True),
+    Kind.MODEL_HOOK: KindRules("rlcore_model_hooks"),
+    # A run has every default tracker, beside those that the user chooses.
+    Kind.TRACKER: KindRules("rlcore_trackers", has_default=True),
+    Kind.CALLBACK: KindRules("rlcore_callbacks"),
+}
+
+PART_KINDS = tuple(kind for kind, rules in RULES.items() if rules.in_recipe)
 """Kinds of which a recipe may name a part."""
 
 RUN_KINDS = (Kind.CLUSTER, Kind.MODEL_HOOK, Kind.TRACKER, Kind.CALLBACK)
@@ -82,35 +88,11 @@ REQUIRED_LISTS = (Kind.REWARD,)
 OPTIONAL_KINDS = (Kind.VALUE_LOSS, Kind.PRODUCER)
 """Kinds that may be chosen as none. For a producer, none means the default that suits the run."""
 
-DEFAULT_KINDS = (
-    *(Kind.GENERATOR, Kind.REWARD, Kind.ENGINE, Kind.TRAINER, Kind.SOURCE),
-    *(Kind.CLUSTER, Kind.PRODUCER, Kind.TRACKER),
-)
-"""Kinds that may have a default part. A default reward counts only for tasks (`--task`).
-
-A run has every default tracker, beside those that the user chooses.
-"""
-
-CONFIGS: Mapping[Kind, type[Config]] = {
-    Kind.ADVANTAGE: AdvantageConfig,
-    Kind.LOSS: LossConfig,
-    Kind.VALUE_LOSS: ValueLossConfig,
-    Kind.CORRECTION: CorrectionConfig,
-    Kind.REWARD: RewardConfig,
-    Kind.FILTER: FilterConfig,
-    Kind.ENGINE: EngineConfig,
-    Kind.TRAINER: TrainerConfig,
-    Kind.CLUSTER: ClusterConfig,
-    Kind.PRODUCER: ProducerConfig,
-}
-"""The base class of a part's config, for each kind where it is more than `Config`."""
-
 PASSING_KINDS = (Kind.ENGINE, Kind.TRAINER)
 """Kinds whose parts may hand on a table of fields unread (`rlcore.PassingConfig`)."""
 
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-
 
 FILE_VERSION = "sha256:"
 """How the version of a plugin file begins."""
@@ -180,8 +162,9 @@ class Entry:
 
     @property
     def config(self) -> type[Config]:
-        """The class of its settings."""
-        return config_of(self.kind, self.component.config)
+        """The class of its settings: the base of its kind for a part that names none."""
+        own = self.component.config
+        return RULES[self.kind].config if own is Config else own
 
     @property
     def is_data_source(self) -> bool:
@@ -205,14 +188,9 @@ def _clash(what: str, *providers: PluginInfo, of_file: str = "rename that of the
     return f"{what} is offered by two plugins, {names}; {', or '.join(ways)}."
 
 
-def config_of(kind: Kind, config: type[Config]) -> type[Config]:
-    """The config class of a part: `config`, or the base of its kind for a part that names none."""
-    return CONFIGS.get(kind, Config) if config is Config else config
-
-
 def check(kind: Kind, record: object) -> str | None:
     """The fault of a record that a hook of `kind` yielded; None: it has none."""
-    expected = next(record_type for hooked, record_type in HOOKS.values() if hooked is kind)
+    expected = RULES[kind].record
     if type(record) is not expected:
         return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"
     assert isinstance(record, Component | Algorithm)
@@ -265,9 +243,9 @@ def _check_component(kind: Kind, record: Component) -> str | None:
     for factory in factories:
         if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'
-    if record.default and kind not in DEFAULT_KINDS:
+    if record.default and not RULES[kind].has_default:
         return f"default: no {kind} is chosen unasked"
-    base = config_of(kind, Config)
+    base = RULES[kind].config
     if record.config is not Config and not (
         isinstance(record.config, type) and issubclass(record.config, base)
     ):
