@@ -191,28 +191,21 @@ def leave_one_out_baseline(reward_B: Tensor, group_B: Tensor) -> Tensor:
 # --- credit over time ----------------------------------------------------------------------------------
 
 
-def _live_slots(mask_R: Tensor, segments_R: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each live token: its sample, and its place among the live tokens of that sample."""
-    sample_L = segments_R[mask_R > 0]
-    _, inverse_L, count_S = torch.unique_consecutive(sample_L, return_inverse=True, return_counts=True)
-    start_S = torch.cumsum(count_S, 0) - count_S
-    return sample_L, torch.arange(len(sample_L), device=mask_R.device) - start_S[inverse_L]
+def _live_places(mask_R: Tensor, segments_R: Tensor, samples: int) -> Tensor:
+    """The places that the live tokens of each sample take if they move together to its left, bool [B, T]."""
+    count_B = segment_sum((mask_R > 0).long(), segments_R, samples)
+    width = int(count_B.max()) if samples else 0
+    return torch.arange(width, device=mask_R.device) < count_B[:, None]
 
 
-def _rows(x_R: Tensor, mask_R: Tensor, segments_R: Tensor, samples: int) -> Tensor:
+def _rows(x_R: Tensor, mask_R: Tensor, places_BT: Tensor) -> Tensor:
     """The live tokens of each sample side by side, 0 behind them, [B, T]."""
-    sample_L, place_L = _live_slots(mask_R, segments_R)
-    width = int(place_L.max()) + 1 if len(place_L) else 0
-    rows_BT = x_R.new_zeros(samples, width)
-    rows_BT[sample_L, place_L] = x_R[mask_R > 0]
-    return rows_BT
+    return x_R.new_zeros(places_BT.shape).masked_scatter(places_BT, x_R[mask_R > 0])
 
 
-def _flat(x_BT: Tensor, mask_R: Tensor, segments_R: Tensor) -> Tensor:
+def _flat(x_BT: Tensor, mask_R: Tensor, places_BT: Tensor) -> Tensor:
     """The inverse of `_rows`, 0 where not live, [R]."""
-    x_R = x_BT.new_zeros(len(mask_R))
-    x_R[mask_R > 0] = x_BT[_live_slots(mask_R, segments_R)]
-    return x_R
+    return x_BT.new_zeros(len(mask_R)).masked_scatter(mask_R > 0, x_BT[places_BT])
 
 
 def _discount(x_BT: Tensor, factor: float) -> Tensor:
@@ -231,8 +224,9 @@ def discounted_sums(
 
     A slot that is not live (a tool wrote it) takes no time step: credit flows across the gap undiscounted.
     """
-    rows_BT = _rows(reward_R, mask_R, segments_R, samples)
-    return _flat(_discount(rows_BT, gamma), mask_R, segments_R)
+    places_BT = _live_places(mask_R, segments_R, samples)
+    rows_BT = _rows(reward_R, mask_R, places_BT)
+    return _flat(_discount(rows_BT, gamma), mask_R, places_BT)
 
 
 def gae(
@@ -250,11 +244,12 @@ def gae(
     Generalized advantage estimation (https://arxiv.org/abs/1506.02438) on the live tokens of each sample, as
     if the others were cut out; the value after the last one is 0.
     """
-    r_BT = _rows(reward_R, mask_R, segments_R, samples)
-    v_BT = _rows(value_R, mask_R, segments_R, samples)
+    places_BT = _live_places(mask_R, segments_R, samples)
+    r_BT = _rows(reward_R, mask_R, places_BT)
+    v_BT = _rows(value_R, mask_R, places_BT)
     # The value of the next token; without any live token there is no column to add a 0 behind.
     next_BT = torch.cat([v_BT[:, 1:], v_BT.new_zeros(samples, min(1, v_BT.shape[1]))], 1)
-    advantage_R = _flat(_discount(r_BT + gamma * next_BT - v_BT, gamma * lam), mask_R, segments_R)
+    advantage_R = _flat(_discount(r_BT + gamma * next_BT - v_BT, gamma * lam), mask_R, places_BT)
     return advantage_R, where_live(advantage_R + value_R, mask_R)
 
 
