@@ -209,8 +209,7 @@ class _Loader:
         entries = []
         for kind, rules in RULES.items():
             for record in self._yielded(rules.hook, module):
-                complaint = check(kind, record)
-                if complaint:
+                if complaint := check(kind, record):
                     raise PluginError(complaint)
                 entries.append(Entry(kind=kind, record=record, provider=info))
         return entries

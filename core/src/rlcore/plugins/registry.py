@@ -221,12 +221,11 @@ def check_adapter(record: object) -> str | None:
 
 def _check_recipe(record: Algorithm) -> str | None:
     for kind in [*record.parts, *record.tables]:
-        if kind not in set(PART_KINDS):
+        if kind not in PART_KINDS:
             return f"found a part {kind!r}, expected one of {', '.join(PART_KINDS)}"
-    unknown = [key for key in record.settings if key not in RUN_FIELDS]
-    if unknown:
-        near = did_you_mean(unknown[0], RUN_FIELDS)
-        return f"settings: {unknown[0]!r} is no setting of a run.{near}"
+    for key in record.settings:
+        if key not in RUN_FIELDS:
+            return f"settings: {key!r} is no setting of a run.{did_you_mean(key, RUN_FIELDS)}"
     for key in record.scales:
         if key not in RUN_FIELDS or RUN_FIELDS[key].annotation is not float:
             return f"scales: {key!r} is no setting of a run that is a number"
