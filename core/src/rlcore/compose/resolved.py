@@ -226,8 +226,7 @@ class Resolved(Inference):
             part: Part | None = getattr(self, kind)
             flat[kind.value] = part.name if part else None
             flat |= part.flat(kind) if part else {}
-        for kind, parts in ((Kind.FILTER, self.filters), (Kind.CORRECTION, self.corrections)):
-            flat |= _flat_list(kind, parts)
+        flat |= _flat_list(Kind.FILTER, self.filters) | _flat_list(Kind.CORRECTION, self.corrections)
         return flat | self.flat_rewards()
 
     def to_toml(self) -> str:
