@@ -43,12 +43,12 @@ def render_prompt(
     `options`: further variables of the template (`enable_thinking`). Raises `DataError` where the template
     cannot write them.
     """
-    return _ids(tokenizer, chat_text(tokenizer, messages, tools, options))
+    return text_ids(tokenizer, chat_text(tokenizer, messages, tools, options))
 
 
 def render_chat(tokenizer: Tokenizer, messages: Messages, tools: Tools = ()) -> tuple[int, ...]:
     """Ids of `messages` as a whole chat, with nothing to follow. Raises as `render_prompt` does."""
-    return _ids(tokenizer, chat_text(tokenizer, messages, tools, None, generation=False))
+    return text_ids(tokenizer, chat_text(tokenizer, messages, tools, None, generation=False))
 
 
 def render_suffix(
@@ -77,7 +77,7 @@ def render_suffix(
     _, seam_seen, text = chat_text(tokenizer, chat, tools, options).rpartition(seam)
     if not seam_seen:
         raise DataError("The chat template leaves out what the assistant says before another message.")
-    ids = _ids(tokenizer, text)
+    ids = text_ids(tokenizer, text)
     return ids[1:] if ids and _ended(tokenizer, sampled, ids[0]) else ids
 
 
@@ -109,10 +109,6 @@ def chat_text(
     except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise DataError(f"The tokenizer cannot format the chat: {reason}") from error
-
-
-def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    return tuple(text_ids(tokenizer, text))
 
 
 def _for_template(message: Mapping[str, Json], *, arguments_as_text: bool) -> dict[str, Json]:

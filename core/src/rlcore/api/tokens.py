@@ -80,7 +80,7 @@ def template_text(tokenizer: Tokenizer) -> str | None:
     return template
 
 
-def text_ids(tokenizer: Tokenizer, text: str) -> Sequence[int]:
+def text_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     """Ids of `text`, without special tokens of its own.
 
     Those of `tokenizer.encode`, four times as fast where it is one of Hugging Face's fast ones, and without
@@ -88,10 +88,9 @@ def text_ids(tokenizer: Tokenizer, text: str) -> Sequence[int]:
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return tokenizer.encode(text, add_special_tokens=False)
+        return tuple(tokenizer.encode(text, add_special_tokens=False))
     (encoding,) = backend.encode_batch_fast([text], add_special_tokens=False)
-    ids: Sequence[int] = encoding.ids
-    return ids
+    return tuple(encoding.ids)
 
 
 def token_spans(tokenizer: Tokenizer, token_ids: Sequence[int]) -> list[tuple[int, int]]:

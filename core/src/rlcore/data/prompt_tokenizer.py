@@ -87,7 +87,7 @@ class PromptTokenizer:
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):
-            return tuple(text_ids(self.tokenizer, prompt.text))
+            return text_ids(self.tokenizer, prompt.text)
         # jinja ignores a variable that a template does not use: a misspelt one would have no effect.
         for name in prompt.chat_template_kwargs.keys() - self._variables:
             if not re.search(rf"\b{re.escape(name)}\b", template_text(self.tokenizer) or ""):
@@ -105,7 +105,7 @@ class PromptTokenizer:
                     " none; expected a model that was made for tools."
                 )
             self._shows_tools = True
-        return tuple(text_ids(self.tokenizer, text))
+        return text_ids(self.tokenizer, text)
 
     def template(self, prompt: Prompt, messages: Messages, *, generation: bool = True) -> str:
         """The text of `messages`. Raises `DataError` naming `prompt` where the chat template fails."""

@@ -169,7 +169,7 @@ class TokenizerContext:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""
-        return tuple(text_ids(self._tokenizer, text))
+        return text_ids(self._tokenizer, text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""

@@ -128,7 +128,7 @@ class ResponseEncoder:
         )
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(text_ids(self._tokenizer, text))
+        return text_ids(self._tokenizer, text)
 
     def _render(self, prompt: Prompt, messages: Messages, *, generation: bool) -> str:
         plain = [{key: value for key, value in message.items() if key != TRAIN} for message in messages]
