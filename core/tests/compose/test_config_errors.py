@@ -330,6 +330,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(
 
 def test_a_bridge_is_for_its_trainer(make: Make, plugins: Plugins) -> None:
     found = make()
-    foreign = replace(found, model=replace(found.model, bridge_for="other"))
+    family = replace(found.model.family, trainer="other")
+    foreign = replace(found, model=replace(found.model, family=family))
     with pytest.raises(ConfigError, match=r"written for the trainer 'other', but the trainer is 'gym'"):
         checked(foreign, {}, plugins.registry)

@@ -45,7 +45,8 @@ def test_parts_come_with_their_factories(make: Make) -> None:
         "single_turn",
     )
     assert resolved.source.name == "copy"
-    assert (resolved.model.family, resolved.model.path, resolved.model.preset) == ("tiny", None, "toy:preset")
+    model = resolved.model
+    assert (model.family.name, model.path, model.family.preset) == ("tiny", None, "toy:preset")
     versions = {info.name: info.version for info in resolved.plugins}
     assert set(versions) == {"local", "sampling", "tasks", "toy_plugin.py"}
     assert versions["toy_plugin.py"] == f"sha256:{resolved.plugin_files[0].sha256}"
@@ -107,7 +108,7 @@ def test_data_chooses_the_file_source(make: Make, tmp_path: Path, monkeypatch: p
 def test_a_directory_is_matched_by_its_architecture(make: Make, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LargeForCausalLM"]}))
     model = make({"model": str(tmp_path)}).model
-    assert (model.family, model.path, model.preset) == ("large", str(tmp_path), None)
+    assert (model.family.name, model.path) == ("large", str(tmp_path))
 
 
 def test_a_preset_suggests_nothing_for_a_directory(make: Make, tmp_path: Path) -> None:

@@ -113,15 +113,10 @@ def resolve_model(selection: Selection) -> ModelChoice:
     assert model is not None, "a selection without --model is not resolved"
     return ModelChoice(
         name=model.name,
-        family=model.family.name,
+        family=model.family,
         path=model.path,
-        preset=None if model.path else model.family.preset,
-        preset_config=None if model.path else model.family.preset_config,
         bridge=resolve_part(model.entry, selection.settings()),
-        bridge_for=model.family.trainer,
-        lazy_bridge=model.path is None and model.family.lazy_bridge,
         hub=model.hub,
-        facts=model.family.facts or "",
     )
 
 

@@ -21,7 +21,7 @@ from rlcore.api.part_config import (
     ValueLossConfig,
 )
 from rlcore.api.plugin_file import PluginFile
-from rlcore.api.records import Kind
+from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalSet
 from rlcore.config import toml
@@ -32,23 +32,20 @@ from rlcore.plugins.registry import PluginInfo
 class ModelChoice:
     """The model of a run.
 
-    `name`: what `--model` has to say to choose it again. `path`: its Hugging Face directory; None: the
-    family's preset, which the factory `preset` writes with the config that `preset_config` names. `hub`:
-    `path` has config.json, and `models.download` fetches the weights. `bridge_for`: the trainer that the
-    bridge is written for. `lazy_bridge`: the driver does not import it. `facts`: the factory of the function
-    that reads the sizes in a config.json; empty: the family has none.
+    `name`: what `--model` has to say to choose it again. `path`: its Hugging Face directory; None: it is the
+    preset of its family. `hub`: `path` has config.json, and `models.download` fetches the weights.
     """
 
     name: str
-    family: str
+    family: ModelFamily
     path: str | None
-    preset: str | None
     bridge: Part
-    bridge_for: str = ""
-    lazy_bridge: bool = False
     hub: bool = False
-    facts: str = ""
-    preset_config: str | None = None
+
+    @property
+    def lazy_bridge(self) -> bool:
+        """Whether the driver does not import the bridge."""
+        return self.path is None and self.family.lazy_bridge
 
 
 @dataclass(frozen=True, kw_only=True)

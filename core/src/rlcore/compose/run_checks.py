@@ -76,9 +76,9 @@ def _config_of(model: ModelChoice) -> Mapping[str, Any] | None:
     """The values of its config.json; None: a preset of a family that does not tell them beforehand."""
     if model.path is not None:
         return read_config(model.path)
-    if model.preset_config is None:
+    if model.family.preset_config is None:
         return None
-    told: Mapping[str, Any] = load(model.preset_config, model.family)
+    told: Mapping[str, Any] = load(model.family.preset_config, model.family.name)
     return told
 
 
@@ -182,11 +182,11 @@ def _debug_complaints(resolved: Resolved) -> Iterator[str]:
 
 
 def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
-    trainer, model = resolved.trainer, resolved.model
-    if trainer.config.needs_bridge and model.bridge_for != trainer.name:
+    trainer, family = resolved.trainer, resolved.model.family
+    if trainer.config.needs_bridge and family.trainer != trainer.name:
         yield (
-            f"--model: the bridge of {model.family!r} is written for the trainer {model.bridge_for!r}, but "
-            f"the trainer is {trainer.name!r}; expected --trainer {model.bridge_for}."
+            f"--model: the bridge of {family.name!r} is written for the trainer {family.trainer!r}, but "
+            f"the trainer is {trainer.name!r}; expected --trainer {family.trainer}."
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError, DataError, ModelError, faults_of
 from rlcore.api.inputs import TrainsOn
-from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part import ModelSpec, Part, load
 from rlcore.api.sources import DrawingSource
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
@@ -166,13 +165,13 @@ def _facts(resolved: Resolved, hf_config: Mapping[str, Any]) -> ModelFacts | Non
 
     `ConfigError` where they are needed and not told.
     """
-    model, facts = resolved.model, None
-    if model.facts:
+    family, facts = resolved.model.family, None
+    if family.facts:
         with suppress(KeyError):
-            facts = Part(name=model.family, factory=model.facts).load()(hf_config)
+            facts = load(family.facts, family.name)(hf_config)
     if facts is None and resolved.run.optimizer.balance == "flops":
         raise ConfigError(
-            f"--balance: found flops, but the family {model.family!r} does not tell the sizes of its models; "
+            f"--balance: found flops, but the family {family.name!r} does not tell the sizes of its models; "
             "expected tokens."
         )
     return facts
@@ -282,9 +281,8 @@ def model_path(chosen: Inference, run_dir: Path) -> Path:
         return Path(choice.path)
     path = run_dir / MODEL_DIR
     if not path.exists():
-        assert choice.preset is not None, "a model without a path is a preset"
-        module, _, function = choice.preset.partition(":")
-        write = getattr(importlib.import_module(module), function)
+        assert choice.family.preset is not None, "a model without a path is a preset"
+        write = load(choice.family.preset, choice.family.name)
         with writing(path):
             write(path, chosen.run.seed)
     return path
