@@ -14,7 +14,7 @@ import pages
 import pytest
 import yaml
 
-from rlcore.config.evals import EvalConfig
+from rlcore.compose.evals import EvalConfig
 from rlcore.plugins.loader import Switches
 from rlcore_cli import plugin
 from rlcore_cli.main import group

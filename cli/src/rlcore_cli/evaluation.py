@@ -14,7 +14,7 @@ from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose import evals, models
-from rlcore.compose.evals import EVAL
+from rlcore.compose.evals import EVAL, EvalConfig
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.frozen_checks import frozen_complaints
 from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text_of
@@ -25,7 +25,6 @@ from rlcore.compose.run_checks import eval_complaints
 from rlcore.compose.select import default_choices, default_clashes, written_out
 from rlcore.compose.selection import Selection
 from rlcore.config import layers, toml
-from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
 from rlcore_cli.flags import Flag, flags, of_config

@@ -16,13 +16,12 @@ from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import parse_json
 from rlcore.compose.engine_groups import ENGINE_GROUP
-from rlcore.compose.evals import EvalChoice, EvalSet
+from rlcore.compose.evals import EvalChoice, EvalConfig, EvalSet
 from rlcore.compose.resolved import ModelChoice, Resolved
 from rlcore.compose.roles import role_fields
 from rlcore.compose.run_checks import checked
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
-from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Entry
 

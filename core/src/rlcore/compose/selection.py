@@ -14,13 +14,12 @@ from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import ENGINE_GROUP
-from rlcore.compose.evals import EVAL, EvalChoice
+from rlcore.compose.evals import EVAL, EvalChoice, EvalConfig
 from rlcore.compose.frozen import FROZEN
 from rlcore.compose.lookup import strongest
 from rlcore.compose.models import FoundModel, offer as offered_models
 from rlcore.compose.roles import role_of
 from rlcore.config import layers
-from rlcore.config.evals import EvalConfig
 from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import (
     LIST_KINDS,

@@ -19,7 +19,7 @@ from rlcore.rollout.metrics import generator_means, mean, part_means
 from rlcore.rollout.pipeline import GroupPipeline
 
 if TYPE_CHECKING:
-    from rlcore.config.evals import EvalConfig
+    from rlcore.compose.evals import EvalConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError, DataError, faults_of
 from rlcore.api.part import Part, RewardPart
-from rlcore.compose.evals import EvalSet
-from rlcore.config.evals import EvalConfig
+from rlcore.compose.evals import EvalConfig, EvalSet
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, sampling_of
 from rlcore.rollout.rewards import RewardPool
 from rlcore.tracking.trace import RUN, Trace
