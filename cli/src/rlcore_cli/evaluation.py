@@ -15,8 +15,7 @@ from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose import evals, models
 from rlcore.compose.evals import EVAL, EvalConfig
-from rlcore.compose.frozen import FROZEN
-from rlcore.compose.frozen_checks import frozen_complaints
+from rlcore.compose.frozen import FROZEN, frozen_complaints
 from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text_of
 from rlcore.compose.part_checks import complaints_of
 from rlcore.compose.resolve import pass_through, resolve_evals, resolve_model, resolve_part, resolve_rewards

@@ -15,8 +15,7 @@ from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Component, Kind
 from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.engine_groups import ENGINE_GROUP, engine_groups, group_fields
-from rlcore.compose.frozen import FROZEN, fields_of, frozen_models
-from rlcore.compose.frozen_checks import check_frozen
+from rlcore.compose.frozen import FROZEN, check_frozen, fields_of, frozen_models
 from rlcore.compose.models import download
 from rlcore.compose.resolve import resolve, resolve_model, resolve_part
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved

@@ -18,8 +18,7 @@ from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import load
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
-from rlcore.compose.frozen import with_absolute_paths
-from rlcore.compose.frozen_checks import frozen_complaints
+from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
 from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.part_checks import (

@@ -10,8 +10,14 @@ from rlcore.api.server_config import AsksScores
 from rlcore.api.tokens import load_tokenizer
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose import models
-from rlcore.compose.frozen import FrozenUse, fields_of, frozen_models, uses
-from rlcore.compose.frozen_checks import check_frozen_config, frozen_directory
+from rlcore.compose.frozen import (
+    FrozenUse,
+    check_frozen_config,
+    fields_of,
+    frozen_directory,
+    frozen_models,
+    uses,
+)
 from rlcore.engines.classifiers import classifier_of
 from rlcore.runtime.prepared import FrozenModel
 from rlcore.runtime.role_models import check_tokenizer
