@@ -6,6 +6,7 @@ best caught by an early check.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,6 @@ from rlcore.compose.part_checks import (
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.role_checks import role_complaints, teacher_complaints
 from rlcore.compose.roles import role_rank_complaints, role_table_complaints
-from rlcore.compose.schedule_checks import schedule_complaints
 from rlcore.compose.sentences import unread
 from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Registry
@@ -69,6 +69,20 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
             if not resolved.run.values()[f"{role}_model"]:
                 check_model(resolved, config, role)
     return resolved
+
+
+def with_steps_of(resolved: Resolved, prompts: int) -> Resolved:
+    """The run with `--epochs` as steps: the fewest that draw each of its `prompts` prompts that often.
+
+    Raises `ConfigError` where it is too short for its warm-ups.
+    """
+    run = resolved.run
+    if not run.epochs:
+        return resolved
+    counted = run.but(steps=math.ceil(run.epochs * prompts / run.data.prompts_per_step))
+    for sentence in _schedule_complaints(counted):
+        raise ConfigError(sentence)
+    return replace(resolved, run=counted)
 
 
 def _config_of(model: ModelChoice) -> Mapping[str, Any] | None:
@@ -130,13 +144,32 @@ def _step_complaints(resolved: Resolved) -> Iterator[str]:
     if run.optimizer.min_lr > run.optimizer.lr:
         yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
     if not run.epochs:
-        yield from schedule_complaints(run)
+        yield from _schedule_complaints(run)
     # A pair is never split, so one micro-batch must hold both responses.
     if resolved.trains_on is TrainsOn.PAIRS and longest <= run.optimizer.tokens_per_rank < 2 * longest:
         yield (
             f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {2 * longest}, "
             "which the longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
         )
+
+
+def _schedule_complaints(run: RunConfig) -> Iterator[str]:
+    """Warm-ups that are longer than the run. Call it once the number of steps is known."""
+    critic, total = run.critic.critic_warmup_steps, run.steps
+    if critic >= total:
+        yield f"--critic-warmup-steps: found {critic}, expected less than --steps ({total})."
+    own = run.critic.critic_lr_warmup_steps
+    if own is not None and own >= total:
+        yield f"--critic-lr-warmup-steps: found {own}, expected less than --steps ({total})."
+    left = total - critic
+    # The policy's warm-up begins only after that of the critic.
+    if 0 < left <= run.optimizer.warmup_steps:
+        most = (
+            f"{left}, the --steps that are left after --critic-warmup-steps"
+            if critic
+            else f"--steps ({total})"
+        )
+        yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {most}."
 
 
 def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.roles import CRITIC, REFERENCE, ROLES, TEACHER, of_role
-from rlcore.compose.schedule_checks import with_steps_of
+from rlcore.compose.run_checks import with_steps_of
 from rlcore.disk import writing
 from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
