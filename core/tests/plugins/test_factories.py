@@ -12,7 +12,6 @@ from rlcore.plugins.registry import PluginInfo
 SOURCE = """
 import json as j, os.path
 from math import sqrt
-raise SystemExit("it was run")
 class Whole: ...
 def make(config): ...
 chosen, other = make, Whole
@@ -21,6 +20,7 @@ if True:
         from never import guarded
     except ImportError:
         guarded = None
+raise SystemExit("it was run")
 """
 
 

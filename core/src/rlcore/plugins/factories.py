@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
+import dis
 import sys
-from collections.abc import Iterable, Iterator
+from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from pathlib import Path
 
 from rlcore.api.errors import PluginError
 from rlcore.plugins.registry import PluginInfo
@@ -29,13 +28,15 @@ def check_factory(factory: str, name: str, plugin: PluginInfo | None = None) -> 
     spec = _spec(module, who)
     if spec is None:
         raise PluginError(f"{who}: there is no module {module!r}, whose {wanted!r} is to make it.")
-    if spec.origin is None or not spec.origin.endswith(".py"):
-        return  # compiled, or from an archive: the import will tell
     try:
-        names = set(_bound(ast.parse(Path(spec.origin).read_bytes()).body))
+        code = spec.loader.get_code(module) if isinstance(spec.loader, InspectLoader) else None
     except (SyntaxError, ValueError) as error:
         raise PluginError(f"{who}: {spec.origin} is no Python: {error}.") from error
-    if not names & {wanted, "*", "__getattr__"}:
+    if code is None:
+        return  # compiled, or from an archive: the import will tell
+    names = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
+    # `from x import *` may bring any name, and `__getattr__` may make it.
+    if names.isdisjoint((wanted, "__getattr__")) and ("*",) not in code.co_consts:
         raise PluginError(f"{who}: {spec.origin} has no {wanted!r}, which is to make it.")
 
 
@@ -51,18 +52,3 @@ def _spec(module: str, who: str) -> ModuleSpec | None:
         raise PluginError(
             f"{who}: {module!r} cannot be imported: {type(error).__name__}: {error}."
         ) from error
-
-
-def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """The names that statements of a module bind, those within `if`, `try` and `with` too."""
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
-        else:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    yield node.id
-                elif isinstance(node, ast.stmt) and node is not statement:
-                    yield from _bound([node])
