@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rlcore.api.config import flag_name
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import Part
 from rlcore.api.part_config import Neighbor, PartConfig
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.sentences import as_flag, unread
+from rlcore.compose.sentences import unread
 
 _SAMPLING_SETTINGS = (
     *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
@@ -39,10 +38,7 @@ def data_complaints(resolved: Resolved) -> Iterator[str]:
     if run.data.group_size != on.per_prompt:
         found = f"--group-size: found {run.data.group_size}"
         yield f"{found}, but {recipe}, {on.per_prompt} to a prompt; leave it out."
-    for name in _SAMPLING_SETTINGS:
-        if not run.is_default(name):
-            value = as_flag(run.values()[name])
-            yield f"{flag_name(name)}: found {value}, but {recipe} and samples none; leave it out."
+    yield from unread(run, _SAMPLING_SETTINGS, f"{recipe} and samples none; leave it out")
     if on is TrainsOn.PAIRS and run.loss.normalizer != "per_rollout":
         yield (
             f"--normalizer: found {run.loss.normalizer}, but the loss of --algo {resolved.algorithm} is a "
@@ -125,6 +121,4 @@ def reward_complaints(resolved: Resolved) -> Iterator[str]:
             "scores with that of a greedy response, which has no siblings; leave it out."
         )
     if not run.kl.kl_coef:
-        for name in ("kl_place", "kl_estimator"):
-            if not run.is_default(name):
-                yield f"{flag_name(name)}: found {run.values()[name]}, but there is no KL; add --kl-coef."
+        yield from unread(run, ("kl_place", "kl_estimator"), "there is no KL; add --kl-coef")

@@ -44,10 +44,8 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
     if Input.REFERENCE_LOG_PROBS not in needs:
         names = ("reference_model", "reference_ranks", "reference_refresh_every", "kl_unbiased")
         reason = "nothing reads the reference; add --kl-coef"
-        yield from unread(run, names, reason)
+        yield from unread(run, (*names, "reference_placement"), reason)
         yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
-    if run.kl.reference_placement == "swapped" and Input.REFERENCE_LOG_PROBS not in needs:
-        yield "--reference-placement: found swapped, but nothing reads the reference; add --kl-coef."
     if run.kl.reference_placement == "swapped" and run.kl.reference_ranks:
         yield (
             "--reference-placement: found swapped, which borrows the policy's model, but --reference-ranks "

@@ -255,11 +255,10 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
     """
     asynchrony = run.asynchrony
     if not asynchrony.is_asynchronous:
-        names = ("over_sample",) if asynchrony.over_sample > 1 else ()
-        yield from unread(run, (*names, "mask_stale_tokens"), "no rollout is partial; add --partial-rollouts")
-        if asynchrony.on_publish != "retract":
-            idle = "no request is in flight when the weights of a synchronous run change; add --max-staleness"
-            yield from unread(run, ("on_publish",), idle)
+        partial = ("over_sample", "mask_stale_tokens")
+        yield from unread(run, partial, "no rollout is partial; add --partial-rollouts")
+        idle = "no request is in flight when the weights of a synchronous run change; add --max-staleness"
+        yield from unread(run, ("on_publish",), idle)
         return
     if asynchrony.mask_stale_tokens:  # a token that is too old is masked: no group is lost by its age
         return

@@ -20,17 +20,16 @@ def as_flag(value: Any) -> str:
 
 
 def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:
-    """A complaint about each of the settings `names` that is not empty, 0 or false: nothing reads it, for
+    """A complaint about each of the settings `names` that has not its default: nothing reads it, for
     `reason`.
     """
     for name in names:
-        value = run.values()[name]
-        if value:
-            yield f"{flag_name(name)}: found {as_flag(value)}, but {reason}."
+        if not run.is_default(name):
+            yield f"{flag_name(name)}: found {as_flag(run.values()[name])}, but {reason}."
 
 
 def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason: str) -> Iterator[str]:
-    """Like `unread`, for settings whose default is not empty, such as a learning rate.
+    """Like `unread`, for settings such as a learning rate, which a recipe or a file may set all the same.
 
     Only a flag shows that the user meant it. A file may be the output of `--dry-run`, which holds every
     setting.
