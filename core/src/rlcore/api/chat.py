@@ -132,16 +132,12 @@ def _joined_text(content: Json) -> str:
 
 
 def _call_for_template(call: Mapping[str, Json], *, as_text: bool) -> dict[str, Json]:
-    function = dict(call["function"])
-    arguments = function.get("arguments") or {}
-    if as_text:
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        function["arguments"] = text
-    elif isinstance(arguments, str):
+    arguments = call["function"].get("arguments") or {}
+    if as_text and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    elif not as_text and isinstance(arguments, str):
         try:
-            function["arguments"] = parse_json(arguments)
+            arguments = parse_json(arguments)
         except ValueError as error:
             raise DataError(f"The arguments of a tool call are no JSON: {error}.") from error
-    else:
-        function["arguments"] = arguments
-    return {"type": "function", **call, "function": function}
+    return {"type": "function", **call, "function": {**call["function"], "arguments": arguments}}
