@@ -150,9 +150,7 @@ def load(
     loader.add_functions()
     if switches.strict and loader.broken:
         first = loader.broken[0]
-        raise PluginError(
-            ended(f"plugin {first.name!r} of {first.dist} {first.version} is broken: {first.error}")
-        )
+        raise PluginError(ended(f"plugin {first.name!r} of {first} is broken: {first.error}"))
     plugins = Plugins(
         manager=loader.manager,
         infos=tuple(loader.infos),
@@ -203,7 +201,7 @@ class _Loader:
 
     def reject(self, info: PluginInfo, error: str) -> None:
         """Remember a plugin as broken."""
-        self.broken.append(Broken(name=info.name, dist=info.dist, version=info.version, error=error))
+        self.broken.append(Broken(**vars(info), error=error))
 
     def _records(self, info: PluginInfo, module: ModuleType) -> list[Entry]:
         entries = []

@@ -126,12 +126,9 @@ def is_file(version: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broken:
+class Broken(PluginInfo):
     """A plugin that could not be loaded, and why."""
 
-    name: str
-    dist: str
-    version: str
     error: str
 
 
@@ -373,5 +370,5 @@ class Registry:
         clashes = "".join(f" The {clash}" for clash in self.clashes)
         if not self.broken:
             return clashes
-        broken = "; ".join(f"{plugin.dist} {plugin.version} ({plugin.error})" for plugin in self.broken)
+        broken = "; ".join(f"{plugin} ({plugin.error})" for plugin in self.broken)
         return f" It may be in a plugin that failed to load: {broken}.{clashes}"
