@@ -25,9 +25,7 @@ from rlcore.plugins.registry import Registry
 def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registry: Registry) -> Iterator[str]:
     """A critic or reference that is missing, and settings of one that nothing reads."""
     run, needs = resolved.run, resolved.needs
-    readers = [
-        f"{kind} {part.name!r}" for kind, part in resolved.batch_parts() if Input.VALUES in part.config.needs
-    ]
+    readers = _readers(resolved, Input.VALUES)
     if readers and resolved.value_loss is None:
         found = f"--value-loss: found none, but {readers[0]} reads a critic's values"
         yield f"{found}{to_add(f'--value-loss {name}' for name in registry.names(Kind.VALUE_LOSS))}."
@@ -59,13 +57,17 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
         yield f"{flag}: found {lowest:g}, expected at most --critic-lr ({peak:g})."
 
 
-def teacher_complaints(
-    run: RunConfig, readers: list[str], top: TopTokens | None, registry: Registry
-) -> Iterator[str]:
-    """A teacher that is missing, that nothing reads, or that cannot give what is read.
+def _readers(resolved: Resolved, column: Input) -> list[str]:
+    """The parts that read `column`, in words."""
+    parts = resolved.batch_parts()
+    return [f"{kind} {part.name!r}" for kind, part in parts if column in part.config.needs]
 
-    `readers`: what reads its log-probs, in words. `top`: the likeliest tokens that the loss compares as well.
-    """
+
+def teacher_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
+    """A teacher that is missing, that nothing reads, or that cannot give what is read."""
+    run = resolved.run
+    readers = _readers(resolved, Input.TEACHER_LOG_PROBS)
+    readers += ["--distill-coef"] if run.teacher.distill_coef else []
     model, urls = run.teacher.teacher_model, run.teacher.teacher_url
     chosen = [f"--teacher-model: found {model!r}"] if model else []
     chosen += [f"--teacher-url: found {urls[0]!r}"] if urls else []
@@ -82,7 +84,7 @@ def teacher_complaints(
     if not model:
         yield from unread(run, ("teacher_ranks",), "no train worker has a teacher; add --teacher-model")
     if urls:
-        yield from _url_complaints(run, top)
+        yield from _url_complaints(run, resolved.loss.config.top_tokens)
 
 
 def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:

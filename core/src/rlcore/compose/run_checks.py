@@ -109,8 +109,7 @@ def _complaints(
     yield from role_table_complaints(resolved, _roles(resolved))
     yield from role_rank_complaints(resolved)
     yield from eval_complaints(resolved, settings)
-    top = resolved.loss.config.top_tokens
-    yield from teacher_complaints(run, _teacher_readers(resolved), top, registry)
+    yield from teacher_complaints(resolved, registry)
     yield from advantage_complaints(resolved)
     yield from correction_complaints(resolved)
     yield from part_complaints(resolved)
@@ -185,16 +184,6 @@ def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:
             f"--ranks: found {run.ranks}, expected a multiple of {parallel}, the ranks that hold one model "
             "under the trainer's parallel sizes."
         )
-
-
-def _teacher_readers(resolved: Resolved) -> list[str]:
-    """What reads a teacher's log-probs, in words."""
-    readers = [
-        f"{kind} {part.name!r}"
-        for kind, part in resolved.batch_parts()
-        if Input.TEACHER_LOG_PROBS in part.config.needs
-    ]
-    return [*readers, "--distill-coef"] if resolved.run.teacher.distill_coef else readers
 
 
 def _debug_complaints(resolved: Resolved) -> Iterator[str]:
