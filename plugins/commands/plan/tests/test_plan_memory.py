@@ -25,6 +25,7 @@ from rlcore_megatron.mcore.sleeping import gradient_buffers, optimizer_state
 from rlcore_plan.activations import Batch, saved
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
+from rlcore_plan.phases import slept
 from rlcore_plan.publication import publication
 from rlcore_plan.published import read_facts
 from rlcore_plan.run_file import Fields, optimizer_of
@@ -341,17 +342,24 @@ def _square(values: torch.Tensor, batch: TrainBatch) -> LossResult:
 
 def _others(
     rank: int, world: int, port: int, path: str, part: Part
-) -> tuple[int, tuple[int, int, int], int, int]:
-    """This rank's stage; of a critic the states, and what it saves in a step; the bytes of a frozen model."""
+) -> tuple[int, tuple[int, int, int], int, int, int]:
+    """This rank's stage; of a critic the states, and what it saves in a step; the bytes of a frozen model;
+    those that both have in host memory while they sleep.
+    """
     parallel.start(rank, world, "127.0.0.1", port, **split(PIPELINE).layout)
     spec = ModelSpec(path=path, bridge=part, fields=PIPELINE, dtype="bf16")
     critic, frozen = Critic(spec, OptimizerSettings(lr=1e-3)), Role(spec, None)
     resident = sum(param.nbytes for model in frozen.models for param in model.parameters())
     batch = equal_samples(SAMPLES, PROMPT, RESPONSE)
     kept = saved_bytes(critic.models, lambda: critic.fit(batch, _square, tokens_per_rank=TOKENS + SAMPLES))
-    stage = parallel.pipeline_rank()
+    stage, states = parallel.pipeline_rank(), state_bytes(critic)
+    hosted = 0
+    for role in (critic, frozen):
+        role.sleep("all")
+        kept_there = [*role._optimizer_away._kept, *role._weights_away._kept]
+        hosted += sum(copy.nbytes for *_, copy in kept_there)
     parallel.stop()
-    return stage, state_bytes(critic), kept, resident
+    return stage, states, kept, resident, hosted
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3 tied", "deepseek_v3"])
@@ -360,11 +368,13 @@ def test_a_critic_and_a_reference(models: dict[str, tuple[Path, Part]], name: st
     facts = read_facts(str(path), load().registry)
     layout, work = Layout(world=2, pipeline=2), Workload(tokens=TOKENS)
     batch = Batch(tokens=TOKENS, rows=ROWS, bytes=BYTES["bf16"], on_cpu=True)
-    for stage, measured, kept, resident in run_ranks(_others, 2, str(path), part):
+    for stage, measured, kept, resident, hosted in run_ranks(_others, 2, str(path), part):
         critic = states(facts, layout, "bf16", stage, values=True)
         assert measured == (critic.weights, critic.gradients, critic.optimizer)
         assert abs(saved(facts, layout, batch, stage, values=True) - kept) <= WITHIN * kept
         beside = of_stage(facts, layout, work, stage, roles=Roles(critic=Optimizer(), reference="resident"))
         assert (beside.roles, beside.role_states) == (measured[0] + resident, measured[1] + measured[2])
+        alone = of_stage(facts, layout, work, stage)
+        assert slept(beside, "all") - slept(alone, "all") == pytest.approx(hosted, rel=WITHIN)
         swapped = of_stage(facts, layout, work, stage, roles=Roles(reference="swapped"))
         assert (swapped.roles, swapped.host) == (0, 2 * resident)

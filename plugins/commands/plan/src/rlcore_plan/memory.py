@@ -121,7 +121,8 @@ class States:
 class Memory:
     """Bytes of one rank of pipeline stage `stage`.
 
-    `roles`: weights of the models beside the policy; `role_states`: a critic's gradients and optimizer.
+    `roles`: weights of the models beside the policy; `role_states`: a critic's gradients and optimizer, of
+    which `role_gradients` are the gradients.
     `waiting`: micro-batches whose activations wait for their backward pass. `host`: in host memory.
     """
 
@@ -133,6 +134,7 @@ class Memory:
     workspace: int
     roles: int = 0
     role_states: int = 0
+    role_gradients: int = 0
     waiting: float = 1
     host: int = field(default=0, compare=False)
 
@@ -198,6 +200,7 @@ def of_stage(
         workspace=workspace(facts, layout, batch, stage, values=values),
         roles=others.weights,
         role_states=others.gradients + others.optimizer,
+        role_gradients=others.gradients,
         waiting=waiting,
         host=own.hosted + own.copies + others.hosted + others.copies,
     )

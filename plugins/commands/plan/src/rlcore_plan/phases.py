@@ -106,7 +106,7 @@ def needs(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Ne
     memory = largest(facts, layout, run.work, run.optimizer, run.roles)
     phases = tuple(_phases(facts, layout, memory, run, machines))
     asleep = run.is_colocated and bool(run.engines)
-    host = memory.host + (_slept(memory, run.sleep) if asleep else 0)
+    host = memory.host + (slept(memory, run.sleep) if asleep else 0)
     policy = host * min(machines.per_node, layout.world)
     return Needs(memory=memory, phases=phases, host=_host(policy, layout, run, machines))
 
@@ -193,11 +193,11 @@ def _serving(frozen: Frozen, dtype: str, machines: Machines) -> Phase:
     return Phase(name=name, items=items, limit=limit, is_apart=True)
 
 
-def _slept(memory: Memory, sleep: str) -> int:
-    """Bytes that leave for host memory; gradients are forgotten."""
+def slept(memory: Memory, sleep: str) -> int:
+    """Bytes that leave for host memory; gradients are forgotten, a critic's too."""
     if sleep == "none":
         return 0
-    states = memory.optimizer + memory.role_states  # a critic's gradients are forgotten too: a little less
+    states = memory.optimizer + memory.role_states - memory.role_gradients
     return states + (memory.weights + memory.roles if sleep == "all" else 0)
 
 
