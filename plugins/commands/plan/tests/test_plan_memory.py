@@ -244,7 +244,7 @@ def test_states_that_no_rank_shares(models: dict[str, tuple[Path, Part]], dtype:
     path, part = models[name]
     facts = read_facts(str(path), load().registry)
     kinds: list[dict[str, Any]] = [
-        {"use_distributed_optimizer": "false"},
+        {"use_distributed_optimizer": "false", "grad_reduce_in_fp32": "false"},
         {"optimizer": "sgd"},
         {"optimizer": "sgd", "sgd_momentum": "0"},
         {"optimizer": "muon"},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlcore import ModelFacts
 from rlcore_plan.engines import sequence_cache
-from rlcore_plan.memory import BYTES, GRADIENT, Memory
+from rlcore_plan.memory import BYTES, Memory
 from rlcore_plan.search import Candidate
 from rlcore_plan.units import count_text, size_text
 from rlcore_plan.weights import stage as weights_of_stage
@@ -29,7 +29,8 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
     held = sum(weight.numel for weight in weights_of_stage(facts, layout, memory.stage))
     size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
     yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"
-    yield f"gradients {size_text(memory.gradients)}: as many × {GRADIENT} bytes"
+    gradient = run.optimizer.gradient(run.work.dtype)
+    yield f"gradients {size_text(memory.gradients)}: as many × {gradient} bytes"
     where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
     over = f"over {layout.shards} ranks" + (f" ({layout.expert_shards} of experts)" if facts.experts else "")
     shared = f"× {state} bytes{where}, {over}" if run.optimizer.is_sharded else "whole on each rank"

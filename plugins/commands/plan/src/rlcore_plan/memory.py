@@ -13,7 +13,7 @@ from rlcore_plan.layout import Layout, last_stage
 from rlcore_plan.weights import Weight, stage as weights_of_stage
 
 BYTES = {"fp32": 4, "bf16": 2}
-GRADIENT = MASTER = 4
+FLOAT = 4
 """Bytes of a number in fp32."""
 
 
@@ -37,6 +37,7 @@ class Optimizer:
 
     `on_host`: the share of the states in host memory. `owns_masters`: it has fp32 copies of fp32 weights too,
     as it does on the host or with narrow moments. `is_sharded`: data-parallel ranks share the states.
+    `has_narrow_gradients`: gradients are in the weights' dtype, else in fp32.
     """
 
     moments: int = 8
@@ -44,6 +45,11 @@ class Optimizer:
     on_host: float = 0.0
     owns_masters: bool = False
     is_sharded: bool = True
+    has_narrow_gradients: bool = False
+
+    def gradient(self, dtype: str) -> int:
+        """Bytes of the gradient of one parameter."""
+        return BYTES[dtype] if self.has_narrow_gradients else FLOAT
 
     def state(self, dtype: str) -> int:
         """Bytes of the states of one parameter."""
@@ -56,7 +62,7 @@ class Optimizer:
         return sum(weight.numel * own[weight.is_matrix] for weight in weights)
 
     def _master(self, dtype: str) -> int:
-        return MASTER if self.owns_masters or self.on_host or dtype != "fp32" else 0
+        return FLOAT if self.owns_masters or self.on_host or dtype != "fp32" else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,19 +167,20 @@ def states(
     """Of a rank of `stage`, the one that has most of its optimizer's states. `values`: of a critic."""
     optimizer = optimizer or Optimizer()
     weights = weights_of_stage(facts, layout, stage, values=values)
+    gradient = optimizer.gradient(dtype)
     if not optimizer.is_sharded:  # megatron's buffers are padded for it alone
         numel, whole = sum(weight.numel for weight in weights), optimizer.whole_states(weights, dtype)
-        return States(weights=numel * BYTES[dtype], gradients=numel * GRADIENT, optimizer=whole)
+        return States(weights=numel * BYTES[dtype], gradients=numel * gradient, optimizer=whole)
     dense = lay_out([weight for weight in weights if not weight.is_expert], layout.shards)
     expert = lay_out([weight for weight in weights if weight.is_expert], layout.expert_shards)
     numel, owned = dense.numel + expert.numel, dense.states + expert.states
     hosted = round(owned * optimizer.on_host)
     return States(
         weights=numel * BYTES[dtype],
-        gradients=numel * GRADIENT,
+        gradients=numel * gradient,
         optimizer=(owned - hosted) * optimizer.state(dtype),
         hosted=hosted * optimizer.state(dtype),
-        copies=hosted * GRADIENT,
+        copies=hosted * FLOAT,
     )
 
 

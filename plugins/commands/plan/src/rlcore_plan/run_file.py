@@ -285,12 +285,15 @@ def optimizer_of(fields: Fields) -> Optimizer:
     on_host = fields.is_on("optimizer_cpu_offload")
     narrow = [fields.text(name, "fp32") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
     kind = fields.text("optimizer", "adam")
+    has_narrow = fields.text("grad_reduce_in_fp32", "true").lower() == "false"
     if kind == "sgd":
-        return Optimizer(moments=4 if fields.number("sgd_momentum", SGD_MOMENTUM) else 0, is_sharded=False)
+        moments = 4 if fields.number("sgd_momentum", SGD_MOMENTUM) else 0
+        return Optimizer(moments=moments, is_sharded=False, has_narrow_gradients=has_narrow)
     return Optimizer(
         moments=sum(4 if dtype == "fp32" else NARROW for dtype in narrow),
         of_matrices=4 if kind == "muon" else None,
         is_sharded=kind == "adam" and fields.text("use_distributed_optimizer", "true").lower() == "true",
         on_host=fields.number("optimizer_offload_fraction") if on_host else 0.0,
         owns_masters=on_host or fields.is_on("use_precision_aware_optimizer"),
+        has_narrow_gradients=has_narrow,
     )
