@@ -16,20 +16,34 @@ from rlcore_testing.tiny import VOCAB_SIZE
 
 
 def saved_bytes(models: Iterable[nn.Module], step: Callable[[], object]) -> int:
-    """Bytes that `step` saves for the backward pass, beside the weights of `models`."""
+    """The most bytes at one time that `step` keeps for the backward pass, beside the weights of `models`."""
     own = {param.untyped_storage().data_ptr() for model in models for param in model.parameters()}
-    kept: dict[int, Tensor] = {}
+    live, peak = LiveBytes(), 0
 
     def keep(tensor: Tensor) -> Tensor:
-        """The tensor stays, so that no other one gets its place in memory."""
-        place = tensor.untyped_storage().data_ptr()
-        if place not in own:
-            kept[place] = tensor
+        nonlocal peak
+        if tensor.untyped_storage().data_ptr() not in own:
+            peak = max(peak, live.add(tensor))
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         step()
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return peak
+
+
+class LiveBytes:
+    """Counts the storages that are still there of the tensors that it was given."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def add(self, *tensors: Tensor) -> int:
+        """The bytes with those of `tensors`."""
+        for tensor in tensors:
+            reference = StorageWeakRef(tensor.untyped_storage())
+            self._live[reference.cdata] = reference, tensor.untyped_storage().nbytes()
+        self._live = {place: one for place, one in self._live.items() if not one[0].expired()}
+        return sum(size for _, size in self._live.values())
 
 
 def state_bytes(role: Any) -> tuple[int, int, int]:
@@ -75,7 +89,7 @@ class MadeBytes(TorchDispatchMode):
     def __init__(self, own: Iterable[Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._own = {tensor.untyped_storage().data_ptr() for tensor in own}
-        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._live = LiveBytes()
         self.peak = 0
 
     def __torch_dispatch__(
@@ -83,10 +97,7 @@ class MadeBytes(TorchDispatchMode):
     ) -> Any:
         """Run the operation, and count what it gave."""
         found = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(found):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in self._own:
-                reference = StorageWeakRef(tensor.untyped_storage())
-                self._live[reference.cdata] = reference, tensor.untyped_storage().nbytes()
-        self._live = {place: one for place, one in self._live.items() if not one[0].expired()}
-        self.peak = max(self.peak, sum(size for _, size in self._live.values()))
+        tensors = [one for one in tree_leaves(found) if isinstance(one, Tensor)]
+        made = [one for one in tensors if one.untyped_storage().data_ptr() not in self._own]
+        self.peak = max(self.peak, self._live.add(*made))
         return found

@@ -1,5 +1,6 @@
 """`rlcore plan --config`: the layout of a run's TOML, its engines, and what each phase of a step needs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
+from rlcore_plan.activations import saved
 from rlcore_plan.engines import Engines, sequence_cache, weights
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import Optimizer, Roles, Workload, largest, states
@@ -95,6 +97,43 @@ def test_uneven_and_virtual_stages_are_read(judged: Any) -> None:
         "num_layers_in_last_pipeline_stage = 22", "virtual_pipeline_model_parallel_size = 3"
     )
     assert judged(virtual)["layout"]["virtual"] == 3
+
+
+def test_what_waits_of_layers_that_are_computed_again() -> None:
+    """On the first of two stages, which has no head."""
+    plain = Layout(world=2, pipeline=2)
+    batch = Workload().batch(plain)
+    size = batch.tokens * DENSE.hidden * batch.bytes
+    none = saved(DENSE, plain, batch, 0)
+
+    def redone(count: int, *, block: bool) -> int:
+        layout = replace(plain, recompute=True, recompute_layers=count, recompute_block=block)
+        return saved(DENSE, layout, batch, 0)
+
+    one, two = redone(1, block=False), redone(2, block=False)
+    layer = 16 * size - (one - two)
+    assert layer > 10 * size
+    assert redone(32, block=True) == one
+    assert redone(1, block=True) == none + size
+    assert redone(2, block=True) == none - layer + 2 * size
+    open_ = replace(plain, recompute=True)
+    assert saved(DENSE, open_, batch, 0, waiting=2) == 2 * one - layer, "one micro-batch is computed again"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, (True, 1, False)),
+        ({"granularity": "full", "method": "block", "num_layers": 3}, (True, 3, True)),
+        ({"granularity": "selective"}, (False, 1, False)),
+        ({"modules": ["mlp"]}, (False, 1, False)),
+    ],
+)
+def test_which_layers_are_computed_again_is_read(judged: Any, fields: dict[str, Any], expected: Any) -> None:
+    lines = [f"megatron.recompute_{name} = {json.dumps(value)}\n" for name, value in fields.items()]
+    layout = judged(COLOCATED + "".join(lines))["layout"]
+    names = ("recompute", "recompute_layers", "recompute_block")
+    assert tuple(layout[name] for name in names) == expected
 
 
 def test_critic_and_reference_are_counted(judged: Any) -> None:

@@ -1,4 +1,4 @@
-"""Bytes that the trainer keeps of one micro-batch for the backward pass, tensor by tensor.
+"""Bytes that the trainer keeps of micro-batches for the backward pass, tensor by tensor.
 
 What the megatron trainer saves on plain torch: every norm keeps its input (in fp32) and what the next linear
 layer reads, the gated MLP five times its width, attention queries, keys, values and its output.
@@ -6,6 +6,7 @@ layer reads, the gated MLP five times its width, attention queries, keys, values
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlcore import ExpertFacts, LatentFacts, ModelFacts
@@ -42,20 +43,40 @@ class Batch:
         return GATED_ON_CPU if self.in_kernels else GATED
 
 
-def saved(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, values: bool = False) -> int:
-    """Bytes of one micro-batch on a rank of pipeline stage `stage`. `values`: of a critic."""
+def saved(
+    facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, waiting: float = 1, values: bool = False
+) -> int:
+    """The most bytes at one time on a rank of pipeline stage `stage`, with `waiting` micro-batches open.
+
+    `values`: of a critic.
+    """
     each = [_layer(facts, layout, batch, number) for number in layout.layers(facts, stage)]
+    kept, again, head = sum(each), 0, 0
     if layout.recompute:
-        # the inputs of all layers, and one layer at a time as it is computed again
-        total = max(each, default=0) + len(each) * _split(layout, batch) * facts.hidden * batch.bytes
-    else:
-        total = sum(each)
-    total += _tables(facts, batch)
+        kept, again = _recomputed(each, layout, _split(layout, batch) * facts.hidden * batch.bytes)
     if stage == layout.pipeline - 1:
-        total += _values(facts, layout, batch) if values else _head(facts, layout, batch)
+        head = _values(facts, layout, batch) if values else _head(facts, layout, batch)
         if layout.mtp and not values:
-            total += _prediction(facts, layout, batch)
-    return total
+            head += _prediction(facts, layout, batch)
+    # a backward pass has done with the head before it computes layers again; both are of one micro-batch
+    return int((kept + _tables(facts, batch)) * waiting) + max(head, again)
+
+
+def _recomputed(each: Sequence[int], layout: Layout, size: int) -> tuple[int, int]:
+    """What waits of layers that save `each`, with inputs of `size`; and the most that is computed again."""
+    kept = again = 0
+    count = max(1, layout.recompute_layers)
+    chunk = max(1, -(-len(each) // layout.virtual))
+    for start in range(0, len(each), chunk):
+        layers = each[start : start + chunk]
+        if layout.recompute_block:
+            kept += sum(layers[count:])
+            pieces = list(layers[:count])
+        else:
+            pieces = [sum(layers[first : first + count]) for first in range(0, len(layers), count)]
+        kept += len(pieces) * size
+        again = max(again, *pieces)
+    return kept, again
 
 
 def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, values: bool = False) -> int:

@@ -38,6 +38,8 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
     batch = run.work.batch(layout)
     layers = len(layout.layers(facts, memory.stage))
     kept = "the inputs of" if layout.recompute else "all of"
+    if layout.recompute and layout.recompute_block:
+        kept = f"all but {layout.recompute_layers} of each chunk of"
     yield (
         f"activations {size_text(memory.activations)}: {kept} {layers} layers, {batch.tokens} tokens, "
         f"micro-batches that wait for their backward pass: {memory.waiting:g} at most"

@@ -14,9 +14,10 @@ class Layout:
 
     Experts are divided over `expert` ranks, and each of them over `expert_tensor`. `sequence`: sequence
     parallelism.
-    `recompute`: only the input of each layer is kept for the backward pass. `stages`: layers of each pipeline
-    stage; empty: equally many. `virtual`: chunks of each stage (a virtual pipeline). `mtp`: the last stage
-    has the policy's layer for multi-token prediction.
+    `recompute`: layers are computed again in the backward pass, in pieces of `recompute_layers`, of which
+    only the input is kept; with `recompute_block` that many layers of each chunk, one by one, and no others.
+    `stages`: layers of each pipeline stage; empty: equally many. `virtual`: chunks of each stage (a
+    virtual pipeline). `mtp`: the last stage has the policy's layer for multi-token prediction.
     """
 
     world: int
@@ -27,6 +28,8 @@ class Layout:
     expert_tensor: int = 1
     sequence: bool = False
     recompute: bool = False
+    recompute_layers: int = 1
+    recompute_block: bool = False
     stages: tuple[int, ...] = ()
     virtual: int = 1
     mtp: bool = False

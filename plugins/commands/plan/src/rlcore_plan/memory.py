@@ -203,7 +203,7 @@ def of_stage(
         weights=own.weights,
         gradients=own.gradients,
         optimizer=own.optimizer,
-        activations=int(saved(facts, layout, batch, stage, values=values) * waiting),
+        activations=saved(facts, layout, batch, stage, waiting=waiting, values=values),
         workspace=workspace(facts, layout, batch, stage, values=values),
         roles=others.weights,
         role_states=others.gradients + others.optimizer,

@@ -213,6 +213,8 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
     chunks = file.trainer.stage_layers(fields.values, facts.layers)
     stages = tuple(sum(each) for each in chunks)
     tensor = fields.size("tensor_model_parallel_size")
+    # without a word of it a GPU computes every layer again
+    asks = any(name.startswith("recompute_") for name in fields.values)
     return Layout(
         world=world,
         tensor=tensor,
@@ -221,7 +223,9 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
         expert=fields.size("expert_model_parallel_size"),
         expert_tensor=fields.size("expert_tensor_parallel_size"),
         sequence=tensor > 1 and fields.is_on("sequence_parallel"),
-        recompute=fields.text("recompute_granularity", "full") == "full",  # a GPU's default
+        recompute=fields.text("recompute_granularity", "" if asks else "full") == "full",
+        recompute_layers=fields.size("recompute_num_layers"),
+        recompute_block=fields.text("recompute_method") == "block",
         stages=stages if len(set(stages)) > 1 else (),
         virtual=len(chunks[0]),
         mtp="mtp_num_layers" in fields.values,

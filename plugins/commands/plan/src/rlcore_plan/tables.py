@@ -134,6 +134,10 @@ def flags(one: Candidate) -> str:
     told += [f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}"] if layout.stages else []
     told += ["--megatron.sequence-parallel"] if layout.sequence else []
     told += ["--megatron.optimizer-cpu-offload"] if one.run.optimizer.on_host else []
+    if layout.recompute and (layout.recompute_block or layout.recompute_layers > 1):
+        method = "block" if layout.recompute_block else "uniform"
+        told += [f"--megatron.recompute-granularity full --megatron.recompute-method {method}"]
+        told += [f"--megatron.recompute-num-layers {layout.recompute_layers}"]
     if not layout.recompute:  # a GPU's default
         told += ["--megatron.recompute-granularity none"]
     return " ".join(told)
