@@ -177,6 +177,22 @@ def test_what_sleeps_is_gone_while_engines_generate(sleep: str, items: int) -> N
     assert found.host == 8 * slept
 
 
+def test_each_phase_is_of_the_stage_that_is_fullest_in_it() -> None:
+    """The first one has more micro-batches open, the second one more layers."""
+    layout = Layout(world=2, pipeline=2, stages=(30, 34))
+    engines = Engines(count=1, sequences=1, tokens=1024, tensor=2)
+    found = needs(DENSE, layout, Run(work=Workload(), engines=(engines,)), Machines(gpus=2, memory=80 * GB))
+    train, *others = found.phases
+    assert train.items["weights"] == states(DENSE, layout, "bf16", 0).weights
+    for phase in others:
+        assert phase.items["weights"] == states(DENSE, layout, "bf16", 1).weights > train.items["weights"]
+
+
+def test_a_stage_between_may_be_the_fullest() -> None:
+    layout = Layout(world=6, pipeline=6, stages=(8, 8, 24, 8, 8, 8))
+    assert largest(DENSE, layout, Workload(micro_batches=1)).stage == 2
+
+
 def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
     one = Engines(count=1, sequences=1, tokens=1000)
     assert weights(DENSE, one, "bf16") == 2 * parameters(DENSE)

@@ -248,11 +248,29 @@ def largest(
     *,
     values: bool = False,
 ) -> Memory:
-    """The memory of the stage that needs most: the first one, the last one or one between them."""
-    last = layout.pipeline - 1
-    stages = sorted({0, min(1, last), max(0, last - 1), last})
-    found = [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in stages]
+    """The memory of the stage that needs most."""
+    return fullest(of_stages(facts, layout, work, optimizer, roles, values=values))
+
+
+def fullest(found: Sequence[Memory]) -> Memory:
+    """The one that needs most on the device."""
     return max(found, key=lambda memory: memory.total)
+
+
+def of_stages(
+    facts: ModelFacts,
+    layout: Layout,
+    work: Workload,
+    optimizer: Optimizer | None = None,
+    roles: Roles | None = None,
+    *,
+    values: bool = False,
+) -> list[Memory]:
+    """The memory of each stage; of equal ones, but for the last, that of the first two and the last two."""
+    last, are_equal = layout.pipeline - 1, len(set(layout.stages[:-1])) <= 1
+    stages = {0, min(1, last), max(0, last - 1), last} if are_equal else range(layout.pipeline)
+    found = sorted(stages)
+    return [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in found]
 
 
 def of_frozen(apart: Apart) -> dict[str, int]:

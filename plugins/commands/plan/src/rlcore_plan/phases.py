@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
@@ -15,7 +15,17 @@ from rlcore_plan.engines import (
     weights as engine_weights,
 )
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Apart, Memory, Optimizer, Roles, Workload, largest, of_frozen
+from rlcore_plan.memory import (
+    Apart,
+    Memory,
+    Optimizer,
+    Roles,
+    Workload,
+    fullest,
+    largest,
+    of_frozen,
+    of_stages,
+)
 from rlcore_plan.publication import publication
 
 MARGIN = 0.1
@@ -103,12 +113,12 @@ class Needs:
 
 def needs(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Needs:
     """What `run` needs under `layout`."""
-    memory = largest(facts, layout, run.work, run.optimizer, run.roles)
-    phases = tuple(_phases(facts, layout, memory, run, machines))
+    stages = of_stages(facts, layout, run.work, run.optimizer, run.roles)
+    phases = tuple(_phases(facts, layout, stages, run, machines))
     asleep = run.is_colocated and bool(run.engines)
-    host = memory.host + (slept(memory, run.sleep) if asleep else 0)
+    host = max(memory.host + (slept(memory, run.sleep) if asleep else 0) for memory in stages)
     policy = host * min(machines.per_node, layout.world)
-    return Needs(memory=memory, phases=phases, host=_host(policy, layout, run, machines))
+    return Needs(memory=fullest(stages), phases=phases, host=_host(policy, layout, run, machines))
 
 
 def _host(policy: int, layout: Layout, run: Run, machines: Machines) -> int:
@@ -127,15 +137,15 @@ def _critic_memory(critic: Apart) -> Memory:
 
 
 def _phases(
-    facts: ModelFacts, layout: Layout, memory: Memory, run: Run, machines: Machines
+    facts: ModelFacts, layout: Layout, stages: Sequence[Memory], run: Run, machines: Machines
 ) -> Iterator[Phase]:
-    yield _training("train", memory, machines)
+    yield _training("train", fullest(stages), machines)
     for apart in run.apart:
         yield _working(apart, machines)
     if run.engines:
-        yield _publication(facts, layout, memory, run, machines)
+        yield _publication(facts, layout, stages, run, machines)
     for engines in run.engines:
-        held = _awake(memory, run.sleep) if run.is_colocated else {}
+        held = _most_awake(stages, run.sleep) if run.is_colocated else {}
         yield replace(_generation(facts, held, engines, run, machines), is_apart=not run.is_colocated)
     for frozen in run.frozen:
         yield _serving(frozen, run.work.dtype, machines)
@@ -154,9 +164,11 @@ def _working(apart: Apart, machines: Machines) -> Phase:
     return Phase(name=name, items=of_frozen(apart), limit=machines.usable, is_apart=True)
 
 
-def _publication(facts: ModelFacts, layout: Layout, memory: Memory, run: Run, machines: Machines) -> Phase:
+def _publication(
+    facts: ModelFacts, layout: Layout, stages: Sequence[Memory], run: Run, machines: Machines
+) -> Phase:
     dtype = run.work.dtype
-    held = _awake(memory, "none" if run.sleep == "none" or not run.is_colocated else "optimizer")
+    held = _most_awake(stages, "none" if run.sleep == "none" or not run.is_colocated else "optimizer")
     made = publication(facts, layout, dtype, run.published_dtype, run.bucket, fp8=run.sends_fp8)
     items = {**held, "publication": made}
     if run.is_colocated:  # a GPU has an engine of one group
@@ -199,6 +211,11 @@ def slept(memory: Memory, sleep: str) -> int:
         return 0
     states = memory.optimizer + memory.role_states - memory.role_gradients
     return states + (memory.weights + memory.roles if sleep == "all" else 0)
+
+
+def _most_awake(stages: Sequence[Memory], sleep: str) -> dict[str, int]:
+    """Of the stage that keeps most on the GPU between training steps."""
+    return max((_awake(memory, sleep) for memory in stages), key=lambda items: sum(items.values()))
 
 
 def _awake(memory: Memory, sleep: str) -> dict[str, int]:
