@@ -99,8 +99,9 @@ CASES: dict[str, dict[str, Any]] = {
     "--freeze-params-name-list embed head": {
         **{"model_hook": ["freeze"], "model_hook.freeze.pattern": ["embed", "head"]},
     },
-    "--use-wandb --wandb-team t --use-tensorboard": {
-        **{"tracker": ["wandb", "tensorboard"], "tracker.wandb.entity": "t"},
+    "--use-wandb --wandb-team t --wandb-exp-name n --use-tensorboard": {
+        **{"tracker": ["wandb", "tensorboard"]},
+        **{"tracker.wandb.entity": "t", "tracker.wandb.run_name": "n"},
     },
     "--use-pytorch-profiler --profile-step-start 3 --profile-step-end 5": {"profile_steps": "3-4"},
     "--debug-rollout-only": {"only": "rollout"},

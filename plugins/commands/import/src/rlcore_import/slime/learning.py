@@ -153,7 +153,8 @@ def tracker(run: Run, name: str) -> Settings:
 def wandb(run: Run, name: str) -> Said | Settings:
     if not run.has("use-wandb"):
         return implied("without --use-wandb it does nothing")
-    setting = {"team": "entity"}.get(name.removeprefix("wandb-"), name.removeprefix("wandb-"))
+    own = name.removeprefix("wandb-")
+    setting = {"team": "entity", "exp-name": "run_name"}.get(own, own)
     return {f"tracker.wandb.{setting}": run.text(name)}
 
 
