@@ -83,7 +83,8 @@ def equal_samples(count: int, prompt: int, response: int, vocabulary: int = VOCA
 class MadeBytes(TorchDispatchMode):
     """Counts the bytes of the tensors that operations within it make; `peak`: the most at one time.
 
-    Views and what operations fill in place are no new tensors. `own`: of what was there before.
+    Views and what operations fill in place are no new tensors, and those of torch's device "meta" have no
+    memory. `own`: of what was there before.
     """
 
     def __init__(self, own: Iterable[Tensor] = ()) -> None:
@@ -97,7 +98,7 @@ class MadeBytes(TorchDispatchMode):
     ) -> Any:
         """Run the operation, and count what it gave."""
         found = func(*args, **(kwargs or {}))
-        tensors = [one for one in tree_leaves(found) if isinstance(one, Tensor)]
+        tensors = [one for one in tree_leaves(found) if isinstance(one, Tensor) and not one.is_meta]
         made = [one for one in tensors if one.untyped_storage().data_ptr() not in self._own]
         self.peak = max(self.peak, self._live.add(*made))
         return found

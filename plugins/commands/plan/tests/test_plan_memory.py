@@ -14,6 +14,7 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult
 from rlcore.compose.models import find
+from rlcore.engines.publish_file import Fp8Weights
 from rlcore.plugins.loader import load
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
@@ -303,21 +304,24 @@ def test_what_a_sleep_frees(
 
 def _published(
     rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str
-) -> int:
-    """Bytes that a publication makes at one time on this rank, which sends."""
+) -> tuple[int, int]:
+    """Bytes that a publication makes at one time on this rank, which sends; and one in FP8."""
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), None)
     publisher = BroadcastPublisher(
         root=Path(path), dtype="bf16", backend="gloo", limit_s=60.0, bucket_bytes=BUCKET, checks=False
     )
+    names = {name for name, _ in role.hf_tensors() if name.endswith("_proj.weight")}
+    small = publisher.in_fp8(Fp8Weights(block=(32, 32), names=frozenset(names)))
     own = [tensor for chunk in role.built.chunks for tensor in (*chunk.parameters(), *chunk.buffers())]
-    made = MadeBytes(own)
-    with made:
-        for _ in publisher.pieces(role.hf_tensors(), sends=True, tells=True):
-            pass
+    plain, fp8 = MadeBytes(own), MadeBytes(own)
+    for made, way in ((plain, publisher), (fp8, small)):
+        with made:
+            for _ in way.pieces(role.hf_tensors(), sends=True, tells=True):
+                pass
     parallel.stop()
-    return made.peak
+    return plain.peak, fp8.peak
 
 
 @pytest.mark.parametrize(
@@ -334,9 +338,11 @@ def test_what_a_publication_takes(
     models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtype: str, name: str
 ) -> None:
     path, part = models[name]
-    planned = publication(read_facts(str(path), load().registry), layout, dtype, "bf16", BUCKET)
-    most = max(run_ranks(_published, layout.world, str(path), part, megatron, dtype))
-    assert planned == pytest.approx(most, rel=WITHIN)
+    facts = read_facts(str(path), load().registry)
+    found = run_ranks(_published, layout.world, str(path), part, megatron, dtype)
+    for fp8, peaks in zip((False, True), zip(*found, strict=True), strict=True):
+        planned = publication(facts, layout, dtype, "bf16", BUCKET, fp8=fp8)
+        assert planned == pytest.approx(max(peaks), rel=WITHIN)
 
 
 def _square(values: torch.Tensor, batch: TrainBatch) -> LossResult:
