@@ -86,7 +86,14 @@ def main() -> None:
         dist.main(Path(built))
         ours = [shutil.move(file, wheels / file.name) for file in Path(built).glob("*.whl")]
     download(sorted(lacking()), wheels, args.python)
-    files = sorted(wheels.glob("*.whl"))
+    others = seal(folder) - len(ours)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+    print(f"{folder}: {len(ours)} members, {others} other wheels, {size:.0f} MB")
+
+
+def seal(folder: Path) -> int:
+    """Make a kit of a folder that has `wheels`: their sums, their parts, scripts. Returns how many it has."""
+    files = sorted((folder / "wheels").glob("*.whl"))
     sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / "SHA256SUMS").write_text("".join(sums))
     for file in files:
@@ -94,8 +101,7 @@ def main() -> None:
     (folder / "install.sh").write_text(INSTALL)
     for name in SCRIPTS:
         take(name, folder)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
-    print(f"{folder}: {len(ours)} members, {len(files) - len(ours)} other wheels, {size:.0f} MB")
+    return len(files)
 
 
 def lacking() -> set[str]:

@@ -1,10 +1,13 @@
-"""`scripts/gpu_proof.py` on a CPU: its list, its quickest pieces, what is kept, and what a failure leaves."""
+"""`scripts/gpu_proof.py` on a CPU: its list, its quickest pieces, what it keeps, what a failure leaves."""
 
 import json
+import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import gpu_kit
 import gpu_pieces
 import pytest
 
@@ -66,3 +69,43 @@ def test_a_benchmark_that_fails_or_says_nothing_fails_its_piece() -> None:
         gpu_pieces._table(_done(0, TABLE.replace("| rlcore", "| TRL")))
     with pytest.raises(AssertionError, match="no table of both sides"):
         gpu_pieces._table(_done(0, "noise"))
+
+
+def _wheel(folder: Path) -> Path:
+    """Of a package `one`, which says 1."""
+    folder.mkdir()
+    path = folder / "one-1.0-py3-none-any.whl"
+    about = {
+        "one.py": "print(1)\n",
+        "one-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: one\nVersion: 1.0\n",
+        "one-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    names = [*about, "one-1.0.dist-info/RECORD"]
+    with zipfile.ZipFile(path, "w") as file:
+        for name, text in about.items():
+            file.writestr(name, text)
+        file.writestr(names[-1], "".join(f"{name},,\n" for name in names))
+    return path
+
+
+def test_a_kit_in_parts_installs_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_kit, "MOST", 300)
+    wheel = _wheel(tmp_path / "wheels")
+    assert gpu_kit.seal(tmp_path) == 1
+    parts = sorted((tmp_path / "wheels").iterdir())
+    assert len(parts) > 2
+    assert max(part.stat().st_size for part in parts) == gpu_kit.MOST
+
+    def install() -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHON": sys.executable, "PIP_NO_INDEX": "1"}
+        command = ["sh", str(tmp_path / "install.sh")]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+
+    done = install()
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(gpu_pieces.PIECES), done.stderr
+    python = tmp_path / "venv" / "bin" / "python"
+    assert subprocess.run([python, "-c", "import one"], capture_output=True, text=True).stdout == "1\n"
+    parts[1].write_bytes(bytes(300))
+    damaged = install()
+    assert damaged.returncode
+    assert f"{wheel.name}: FAILED" in damaged.stdout
