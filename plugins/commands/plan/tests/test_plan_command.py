@@ -108,7 +108,7 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
     for part in (
         "No layout fits into the usable 72.0 of 80 GB",
         "why not",
-        "needs 110.9 GB of 72.0 GB, 70.6 GB of it",
+        "needs 110.6 GB of 72.0 GB, 70.6 GB of it",
     ):
         assert part in out
     assert run(["plan", "--model", "qwen3", "--gpus", "1", "--gpu-memory", "80", "--explain"]) == 0

@@ -114,8 +114,8 @@ def test_what_waits_of_layers_that_are_computed_again() -> None:
     layer = 16 * size - (one - two)
     assert layer > 10 * size
     assert redone(32, block=True) == one
-    assert redone(1, block=True) == none + size
-    assert redone(2, block=True) == none - layer + 2 * size
+    assert redone(2, block=True) == none - 2 * layer + 2 * size
+    assert redone(31, block=True) == none - 31 * layer + 31 * size
     open_ = replace(plain, recompute=True)
     assert saved(DENSE, open_, batch, 0, waiting=2) == 2 * one - layer, "one micro-batch is computed again"
 

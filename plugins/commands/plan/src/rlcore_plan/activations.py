@@ -72,10 +72,12 @@ def _recomputed(each: Sequence[int], layout: Layout, size: int) -> tuple[int, in
         if layout.recompute_block:
             kept += sum(layers[count:])
             pieces = list(layers[:count])
+            # the layers behind them are done with by then
+            again = max(again, max(pieces, default=0) - sum(layers[count:]))
         else:
             pieces = [sum(layers[first : first + count]) for first in range(0, len(layers), count)]
+            again = max(again, *pieces)
         kept += len(pieces) * size
-        again = max(again, *pieces)
     return kept, again
 
 

@@ -66,12 +66,18 @@ def _peak(facts: ModelFacts, sharing: Sharing, dtype: str, sent_as: str, bucket:
     for one in _tensors(facts, sharing, BYTES[dtype], BYTES[sent_as], fp8=fp8):
         most = max(most, before + made + one.made + one.passing)
         if size and size + one.size > bucket:  # the bucket is put together, and the next tensor is there
-            most = max(most, made + one.made + copies * size + quantizing)
+            most = max(most, _sending(before, made + one.made, size, quantizing, copies))
             before, size, made, quantizing = size, 0, 0.0, 0
         size += one.size
         made += one.made
         quantizing = max(quantizing, one.quantizing)
-    return int(max(most, made + copies * size + quantizing))
+    return int(max(most, _sending(before, made, size, quantizing, copies)))
+
+
+def _sending(before: float, made: float, size: int, quantizing: int, copies: int) -> float:
+    """While a bucket of `size` is cast beside the one `before` it, or put together after that."""
+    casting = before + made + size + quantizing if copies > 1 else 0
+    return max(casting, made + copies * size)
 
 
 def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int, *, fp8: bool) -> Iterator[Sent]:
