@@ -148,32 +148,21 @@ class TokenizerContext:
     """The half of a `GenerationContext` that asks nobody."""
 
     def __init__(self, tokenizer: Tokenizer, sampling: Sampling, context_length: int) -> None:
-        self._tokenizer = tokenizer
-        self._sampling = sampling
-        self._context_length = context_length
+        """`tokenizer`: the model's. `sampling`: how this rollout samples.
 
-    @property
-    def sampling(self) -> Sampling:
-        """How this rollout samples."""
-        return self._sampling
-
-    @property
-    def context_length(self) -> int:
-        """Tokens of prompt and response together that engine and trainer take."""
-        return self._context_length
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's."""
-        return self._tokenizer
+        `context_length`: tokens of prompt and response together that engine and trainer take.
+        """
+        self.tokenizer = tokenizer
+        self.sampling = sampling
+        self.context_length = context_length
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""
-        return text_ids(self._tokenizer, text)
+        return text_ids(self.tokenizer, text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True)
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
 
 
 class EngineContext(TokenizerContext):
@@ -205,7 +194,7 @@ class EngineContext(TokenizerContext):
         # The first request alone: when later ones are made depends on what came back.
         session = None if gate is None else await gate.join()
         return await self._client.generate(
-            prompt_ids, sampling or self._sampling, n=n, seed=seed, rid=rid, session=session
+            prompt_ids, sampling or self.sampling, n=n, seed=seed, rid=rid, session=session
         )
 
     def close(self) -> None:
