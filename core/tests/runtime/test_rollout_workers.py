@@ -396,7 +396,7 @@ async def test_errors_are_told_as_by_the_driver(placed: Place, encoder: PromptTo
                     continue  # it need not travel
                 asked = replace(pending("0", Path()), prompt=prompt)
                 try:
-                    made, refused = await pipeline._generate_one(context(encoder, engine), asked)
+                    [made], refused = await pipeline._generate(context(encoder, engine), [asked])
                     found.append((type(refused), str(refused) + str(made[0].failure)))
                 except RlcoreError as error:
                     found.append((type(error), str(error)))
@@ -487,7 +487,7 @@ async def test_a_timeout_is_a_failed_sample(placed: Place, encoder: PromptTokeni
     engine.waiting = True
     async with placed("Waiting", 1) as (generator, _):
         pipeline = pipeline_of(encoder, generator, generator_timeout=0.2)
-        made, _ = await pipeline._generate_one(context(encoder, engine), pending("0", tmp_path))
+        [made], _ = await pipeline._generate(context(encoder, engine), [pending("0", tmp_path)])
     assert made[0].failure == "timed_out"
     assert (tmp_path / "ended").exists()
 

@@ -141,37 +141,34 @@ class GroupPipeline:
         self, ctx: GenerationContext, samples: Sequence[Sample]
     ) -> tuple[list[list[Sample]], RefusedError | None]:
         """A trajectory for each of `samples`: a list of one sample, or of several if it was split."""
-        if self._group_generator is None:
-            parts = await together(self._generate_one(ctx, sample) for sample in samples)
-            return [part[0] for part in parts], next((part[1] for part in parts if part[1]), None)
+        if self._group_generator is not None:
+            return await self._call(ctx, samples)
+        calls = await together(self._call(ctx, [sample]) for sample in samples)
+        errors = [error for _, error in calls if error is not None]
+        return [trajectory for [trajectory], _ in calls], errors[0] if errors else None
+
+    async def _call(
+        self, ctx: GenerationContext, samples: Sequence[Sample]
+    ) -> tuple[list[list[Sample]], RefusedError | None]:
+        """One call of the generator, within its time limit: for a group, or for a single sample."""
         try:
             async with asyncio.timeout(self._run.limits.generator_timeout):
                 with blamed(self._name):
-                    made = await self._group_generator.generate_group(ctx, samples)
+                    if self._group_generator is not None:
+                        group = await self._group_generator.generate_group(ctx, samples)
+                        trajectories = [[sample] for sample in group]
+                    else:
+                        made = await self._generator.generate(ctx, samples[0])
+                        trajectories = [made if isinstance(made, list) else [made]]
         except RefusedError as error:
             return [[_failed(sample, "refused")] for sample in samples], error
         except TimeoutError:
             return [[_failed(sample, TIMED_OUT)] for sample in samples], None
-        generated = [[sample] for sample in made]
-        if len(generated) != len(samples):
-            raise PluginError(f"The generator {self._name} made {len(generated)} samples of {len(samples)}.")
-        check_generated(self._name, generated, samples)
-        return generated, None
-
-    async def _generate_one(
-        self, ctx: GenerationContext, sample: Sample
-    ) -> tuple[list[Sample], RefusedError | None]:
-        try:
-            async with asyncio.timeout(self._run.limits.generator_timeout):
-                with blamed(self._name):
-                    generated = await self._generator.generate(ctx, sample)
-        except RefusedError as error:
-            return [_failed(sample, "refused")], error
-        except TimeoutError:
-            return [_failed(sample, TIMED_OUT)], None
-        trajectory = generated if isinstance(generated, list) else [generated]
-        check_generated(self._name, [trajectory], [sample])
-        return trajectory, None
+        if len(trajectories) != len(samples):
+            found = len(trajectories)
+            raise PluginError(f"The generator {self._name} made {found} samples of {len(samples)}.")
+        check_generated(self._name, trajectories, samples)
+        return trajectories, None
 
     def _retried(self, sample: Sample, draw: Draw) -> Sample:
         attempt = sample.attempt + 1
