@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
 
 from rlcore.api.batch import TrainBatch
@@ -44,20 +44,12 @@ def load_batch(path: Path) -> TrainBatch:
     missing = [name for name in _PLAIN if name not in tensors]
     if missing:
         raise DataError(f"{path}: has no {missing[0]!r}, so it is no batch that rlcore saved.")
-    columns: dict[str, dict[str, torch.Tensor]] = {kind: {} for kind in _COLUMNS}
+    fields: dict[str, Any] = {name: tensors[name] for name in _PLAIN} | {kind: {} for kind in _COLUMNS}
     for name, tensor in tensors.items():
         kind, _, column = name.partition(".")
-        if kind in columns:
-            columns[kind][column] = tensor
-    tokens, prompt_lengths, response_lengths = (tensors[name] for name in _PLAIN)
-    batch = TrainBatch(
-        tokens=tokens,
-        prompt_lengths=prompt_lengths,
-        response_lengths=response_lengths,
-        per_token=columns["per_token"],
-        per_sample=columns["per_sample"],
-        per_input=columns["per_input"],
-    )
+        if kind in _COLUMNS:
+            fields[kind][column] = tensor
+    batch = TrainBatch(**fields)
     _check_sizes(batch, path)
     return batch
 
