@@ -109,16 +109,14 @@ def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
     """
     if ranks == 1:
         return [batch]
-    units, costs = batch.units(), batch.costs
-    loads = [sum(costs[row] for row in unit) for unit in units]
-    of_row = batch.per_sample["minibatch"].tolist()
-    minibatch = [of_row[unit[0]] for unit in units]
+    units, costs, minibatch = batch.units(), batch.costs, batch.per_sample["minibatch"].tolist()
     rows: list[list[int]] = [[] for _ in range(ranks)]
     for number in sorted(set(minibatch)):
         # Each mini-batch by itself, so that all ranks take each optimizer step for about as long.
-        members = [place for place, own in enumerate(minibatch) if own == number]
-        for rank, share in enumerate(even_shares([loads[place] for place in members], ranks)):
-            rows[rank] += [row for place in share for row in units[members[place]]]
+        members = [unit for unit in units if minibatch[unit[0]] == number]
+        loads = [sum(costs[row] for row in unit) for unit in members]
+        for rank, share in enumerate(even_shares(loads, ranks)):
+            rows[rank] += [row for place in share for row in members[place]]
     return [batch.select(sorted(share)) for share in rows]
 
 
