@@ -43,43 +43,35 @@ class RewardMix:
             names = choice(samples[0].prompt, list(self._rewards))
         except DataError as error:
             return [failure_of(error)] * len(samples)
-        own: dict[str, list[ScoreOrFailure]] = {}
-        counted: dict[str, list[ScoreOrFailure]] = {}
+        # Of each reward, what it says of every sample, and what that adds to the sum.
+        judged: dict[str, list[tuple[ScoreOrFailure, ScoreOrFailure]]] = {}
         for name in names:
             part = self._parts[name]
-            own[name] = checked_scores(self._rewards[name], samples, part.config.value_range)
-            shares = ranked(own[name]) if part.ranked else own[name]
-            counted[name] = [_scaled(outcome, part.weight) for outcome in shares]
+            own = checked_scores(self._rewards[name], samples, part.config.value_range)
+            added = [_scaled(outcome, part.weight) for outcome in (ranked(own) if part.ranked else own)]
+            judged[name] = list(zip(own, added, strict=True))
         if len(self._rewards) == 1:
-            [(name, outcomes)] = counted.items()
-            return outcomes if not self._parts[name].ranked else list(map(_with_value, outcomes, own[name]))
+            [(name, pairs)] = judged.items()
+            return [_with_value(*pair) if self._parts[name].ranked else pair[1] for pair in pairs]
         return [
-            self._sum(
-                sample,
-                {name: outcomes[place] for name, outcomes in own.items()},
-                {name: outcomes[place] for name, outcomes in counted.items()},
-            )
+            _sum(sample, {name: pairs[place] for name, pairs in judged.items()})
             for place, sample in enumerate(samples)
         ]
 
-    @staticmethod
-    def _sum(
-        sample: Sample, outcomes: Mapping[str, ScoreOrFailure], counted: Mapping[str, ScoreOrFailure]
-    ) -> ScoreOrFailure:
-        """`outcomes`: by reward; `counted`: what they add."""
-        scores: dict[str, Score] = {}
-        parts: dict[str, float] = {}
-        for name, outcome in outcomes.items():
-            if isinstance(outcome, Failure):
-                kind, reason = f"{name} {outcome.kind}", f"{name}: {outcome.reason}"
-                return replace(outcome, kind=kind, reason=reason)
-            parts |= {name: outcome.value, **{f"{name}/{part}": x for part, x in outcome.parts.items()}}
-            adds = counted[name]
-            assert isinstance(adds, Score), "a score adds a score"
-            scores[name] = adds
-        # `fsum` rounds once, so the order of `--reward` flags does not show in the last bit.
-        value = math.fsum(score.value for score in scores.values())
-        return Score(value=value, per_token=_per_token(sample, list(scores.values())), parts=parts)
+
+def _sum(sample: Sample, judged: Mapping[str, tuple[ScoreOrFailure, ScoreOrFailure]]) -> ScoreOrFailure:
+    """`judged`: of each reward, what it says of `sample`, and what that adds."""
+    scores: list[Score] = []
+    parts: dict[str, float] = {}
+    for name, (own, added) in judged.items():
+        if isinstance(own, Failure):
+            return replace(own, kind=f"{name} {own.kind}", reason=f"{name}: {own.reason}")
+        parts |= {name: own.value, **{f"{name}/{part}": x for part, x in own.parts.items()}}
+        assert isinstance(added, Score), "a score adds a score"
+        scores.append(added)
+    # `fsum` rounds once, so the order of `--reward` flags does not show in the last bit.
+    value = math.fsum(score.value for score in scores)
+    return Score(value=value, per_token=_per_token(sample, scores), parts=parts)
 
 
 def _built(part: RewardPart, known: Mapping[str, Any]) -> Any:
@@ -110,13 +102,13 @@ def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
     ]
 
 
-def _with_value(counted: ScoreOrFailure, own: ScoreOrFailure) -> ScoreOrFailure:
-    if isinstance(counted, Failure) or isinstance(own, Failure):
-        return counted
-    return replace(counted, parts={**counted.parts, "value": own.value})
+def _with_value(own: ScoreOrFailure, added: ScoreOrFailure) -> ScoreOrFailure:
+    if isinstance(own, Failure) or isinstance(added, Failure):
+        return added
+    return replace(added, parts={**added.parts, "value": own.value})
 
 
-def _scaled(outcome: ScoreOrFailure, weight: float) -> Any:
+def _scaled(outcome: ScoreOrFailure, weight: float) -> ScoreOrFailure:
     """A score times `weight`, its parts aside, which are what they are."""
     if isinstance(outcome, Failure) or weight == 1:
         return outcome
