@@ -155,18 +155,15 @@ def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> Non
     Its metadata names one that the run has not, or it lacks the label that one compares with, or what one
     asks for (`rlcore.AskingReward`).
     """
-    names = [part.name for part in parts]
-    comparing = {part.name for part in parts if part.config.needs_label}
-    asking = {part.name: (getattr(part.load(), "missing_of_prompt", None), part.config) for part in parts}
+    rewards = {part.name: (part.config, getattr(part.load(), "missing_of_prompt", None)) for part in parts}
     for prompt in islice(prompts, CHECKED_AHEAD if parts else 0):
-        asked = choice(prompt, names)
-        if prompt.label is None and (reader := next((name for name in asked if name in comparing), None)):
-            raise DataError(
-                f"The prompt {prompt.prompt_id!r} has no label, with which --reward {reader} compares; "
-                "expected one (--source.label-key says under which key)."
-            )
-        for name in asked:
-            missing, config = asking[name]
+        for name in choice(prompt, list(rewards)):
+            config, missing = rewards[name]
+            if config.needs_label and prompt.label is None:
+                raise DataError(
+                    f"The prompt {prompt.prompt_id!r} has no label, with which --reward {name} compares; "
+                    "expected one (--source.label-key says under which key)."
+                )
             if missing is not None and (sentence := missing(config, prompt)):
                 raise DataError(
                     f"The reward {name!r} cannot judge the prompt {prompt.prompt_id!r}: {sentence}"
