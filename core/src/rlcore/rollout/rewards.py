@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from rlcore.api.errors import PluginError, RlcoreError, RunError
@@ -134,10 +133,9 @@ class RewardForkServer:
         with self._lock:
             if self._stopped:
                 raise RunError("The reward pool has been stopped.")
-            if self._server is not None and not self._server.is_running():
-                self._end()
             name = reward_worker.__name__
-            if self._server is None:
+            if self._server is None or not self._server.is_running():
+                self._end()
                 self._server = ForkServer((), prepare=(f"{name}:imported", self._content))
             near, far = socket.socketpair()
             with far:
@@ -158,7 +156,6 @@ class RewardForkServer:
     def _end(self) -> None:
         if self._server is not None:
             self._server.close()
-            self._server = None
 
 
 class RewardPool:
@@ -227,9 +224,7 @@ class RewardPool:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.stop()
 
     def _serve_soon(self) -> None:
@@ -289,9 +284,7 @@ class _Asked:
     """A group to judge, and what comes of it; cancelled where nobody waits for that any more."""
 
     samples: list[Sample]
-    outcomes: asyncio.Future[list[ScoreOrFailure]] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    outcomes: asyncio.Future[list[ScoreOrFailure]] = field(default_factory=asyncio.Future)
 
     def answer(self, outcomes: list[ScoreOrFailure]) -> None:
         if not self.outcomes.done():
