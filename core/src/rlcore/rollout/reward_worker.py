@@ -53,18 +53,18 @@ def imported(content: bytes) -> Imported:
         # Before the parts are read, whose classes these files may define.
         install_plugin_files(pickle.load(file))
         parts: Sequence[RewardPart] = pickle.load(file)
-        asking = [part.name for part in parts if part.asks_for("tokenizer")]
-        if asking and tokenizer_path is None:
-            raise PluginError(f"Reward {asking[0]!r} asks for a tokenizer, and there is none here.")
-        if asking and tokenizer_path is not None:
-            return Imported(parts, load_tokenizer(tokenizer_path), settings=settings)
+        tokenizer = None
+        if asking := [part.name for part in parts if part.asks_for("tokenizer")]:
+            if tokenizer_path is None:
+                raise PluginError(f"Reward {asking[0]!r} asks for a tokenizer, and there is none here.")
+            tokenizer = load_tokenizer(tokenizer_path)
+        return Imported(parts, tokenizer, settings=settings)
     except UserError as error:
         return Imported(failure=Failure(kind="build", reason=str(error)))
     except Exception as error:
         failure = failure_of(error)
         reason = f"The rewards cannot be built: {failure.reason}."
         return Imported(failure=replace(failure, reason=reason))
-    return Imported(parts, settings=settings)
 
 
 def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
