@@ -76,14 +76,12 @@ class Objective:
         if self._entropy_coef:
             assert entropy_R is not None, "an entropy bonus needs the entropy"
             loss_R = loss_R - self._entropy_coef * entropy_R
-        reference_R = batch.per_token.get(Input.REFERENCE_LOG_PROBS)
-        kl_R = (
-            None
-            if reference_R is None
-            else kl(inputs.log_probs, reference_R, inputs.mask, self.kl.kl_estimator)
-        )
+        if Input.REFERENCE_LOG_PROBS in batch.per_token:
+            reference_R = batch.per_token[Input.REFERENCE_LOG_PROBS]
+            named["kl_reference"] = kl(inputs.log_probs, reference_R, inputs.mask, self.kl.kl_estimator)
         if self.kl.kl_coef and self.kl.kl_place == "loss":
-            assert kl_R is not None, "a KL term needs the reference's log-probs"
+            assert "kl_reference" in named, "a KL term needs the reference's log-probs"
+            kl_R = named["kl_reference"]
             # Unbiased: the samples are of the old policy, so the importance ratio corrects the estimate and
             # its gradient (https://arxiv.org/abs/2512.02556, section 3.1).
             ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
@@ -91,7 +89,7 @@ class Objective:
         weights_R = batch.per_token["weights"]
         total = where_live(weights_R * loss_R, inputs.mask).sum()
         with torch.no_grad():
-            metrics = self._metrics(inputs, named if kl_R is None else {**named, "kl_reference": kl_R})
+            metrics = self._metrics(inputs, named)
             for name, value_R in output.weighted.items():
                 weighted_R = weights_R * value_R.to(weights_R.dtype)
                 metrics[WEIGHTED + name] = where_live(weighted_R, inputs.mask).sum()
@@ -120,14 +118,14 @@ class Objective:
     def _inputs(self, outputs: TokenOutputs, batch: TrainBatch) -> LossInputs:
         columns, mask_R = batch.per_token, batch.per_token["loss_mask"]
         new_R = where_live(outputs.log_probs, mask_R)
-        old_R = columns.get("rollout_log_probs" if self._rollout_as_old else "old_log_probs")
+        rollout_R = columns.get("rollout_log_probs", new_R.detach())
+        old_R = rollout_R if self._rollout_as_old else columns.get("old_log_probs", new_R.detach())
         entropy_R = outputs.entropy
-        rollout_R, advantages_R = columns.get("rollout_log_probs"), columns.get("advantages")
         return LossInputs(
             log_probs=new_R,
-            old_log_probs=new_R.detach() if old_R is None else where_live(old_R, mask_R),
-            rollout_log_probs=new_R.detach() if rollout_R is None else where_live(rollout_R, mask_R),
-            advantages=torch.zeros_like(mask_R) if advantages_R is None else where_live(advantages_R, mask_R),
+            old_log_probs=where_live(old_R, mask_R),
+            rollout_log_probs=where_live(rollout_R, mask_R),
+            advantages=where_live(columns.get("advantages", torch.zeros_like(mask_R)), mask_R),
             mask=mask_R,
             segments=torch.repeat_interleave(batch.response_lengths),  # on the device of the batch
             samples=len(batch),
