@@ -65,24 +65,20 @@ class Forwards:
                 "top_ids": TOP_IDS,
             }
             entropy = Input.OLD_ENTROPY in self._settings.needs
-            with clock(times, "time/old_log_probs_s"):
-                local = self._with(
-                    local, self._scores(self._old, names, entropy=entropy, top=self._student_top)
-                )
+            score = self._scores(self._old, names, entropy=entropy, top=self._student_top)
+            local = self._with(local, score, times, "time/old_log_probs_s")
         if self._reference is not None and is_read(Input.REFERENCE_LOG_PROBS):
-            names = {"log_probs": Input.REFERENCE_LOG_PROBS.value}
-            with clock(times, "time/reference_log_probs_s"):
-                local = self._with(local, self._scores(self._reference, names))
+            score = self._scores(self._reference, {"log_probs": Input.REFERENCE_LOG_PROBS.value})
+            local = self._with(local, score, times, "time/reference_log_probs_s")
         if self._teacher is not None and is_read(Input.TEACHER_LOG_PROBS):
-            with clock(times, "time/teacher_log_probs_s"):
-                local = self._with(local, self._teacher_scores(self._teacher))
+            local = self._with(local, self._teacher_scores(self._teacher), times, "time/teacher_log_probs_s")
         if self._critic is not None:
-            critic, budget = self._critic, self._run.optimizer.tokens_per_rank
-            with clock(times, "time/values_s"):
-                local = self._with(
-                    local, lambda part: {Input.VALUES.value: critic.values(part, tokens_per_rank=budget)}
-                )
+            local = self._with(local, self._values(self._critic), times, "time/values_s")
         return local
+
+    def _values(self, critic: ValueModel) -> _Score:
+        budget = self._run.optimizer.tokens_per_rank
+        return lambda part: {Input.VALUES.value: critic.values(part, tokens_per_rank=budget)}
 
     def _teacher_scores(self, teacher: Scorer) -> _Score:
         names = {
@@ -122,18 +118,19 @@ class Forwards:
 
         return score
 
-    def _with(self, local: TrainBatch, score: _Score) -> TrainBatch:
-        """`local` with columns computed mini-batch by mini-batch.
+    def _with(self, local: TrainBatch, score: _Score, times: dict[str, float], clocked: str) -> TrainBatch:
+        """`local` with columns computed mini-batch by mini-batch; their seconds as `times[clocked]`.
 
         The micro-batches are then the same as in training, and so is the rounding: without an update, old and
         new log-probs are equal to the last bit.
         """
         columns: dict[str, Tensor] = {}
-        for number in range(self._run.optimizer.minibatches):
-            place_R = tokens_of(local, number)
-            for name, part in score(local.select(samples_of(local, number))).items():
-                whole = columns.setdefault(name, part.new_zeros(len(place_R), *part.shape[1:]))
-                whole[place_R] = part
+        with clock(times, clocked):
+            for number in range(self._run.optimizer.minibatches):
+                place_R = tokens_of(local, number)
+                for name, part in score(local.select(samples_of(local, number))).items():
+                    whole = columns.setdefault(name, part.new_zeros(len(place_R), *part.shape[1:]))
+                    whole[place_R] = part
         return local.with_columns(per_token=columns)
 
 
