@@ -33,8 +33,7 @@ class PromptCursor:
     def __init__(self, prompts: Sequence[Prompt], seed: int, *, shuffle: bool = True) -> None:
         assert len(prompts) > 0, "a source raises DataError where it has no prompts"
         self._prompts = prompts
-        blocks = getattr(prompts, "blocks", (len(prompts),))
-        self._blocks = blocks if len(blocks) > 1 else None
+        self._blocks = getattr(prompts, "blocks", (len(prompts),))
         self._seed = seed
         self._shuffles = shuffle
         self._epoch = 0
@@ -46,7 +45,7 @@ class PromptCursor:
 
     def metrics(self) -> dict[str, float]:
         """`rollout/epoch`."""
-        return {"rollout/epoch": self._epoch + self._offset / len(self._prompts)}
+        return {EPOCH: self._epoch + self._offset / len(self._prompts)}
 
     def take(self, n: int) -> list[tuple[Prompt, int]]:
         """The next `n` prompts, each with its epoch."""
@@ -85,8 +84,6 @@ class PromptCursor:
         # numpy promises only the raw stream of a bit generator to stay the same in later releases.
         bits = np.random.PCG64(np.random.SeedSequence([self._seed, self._epoch]))
         order = np.argsort(bits.random_raw(len(self._prompts)), kind="stable")
-        if self._blocks is None:
-            return order
         # Blocks in a random order of their own, and within each the order of its rows from above: both sorts
         # are stable.
         rank = np.argsort(bits.random_raw(len(self._blocks)), kind="stable").argsort()
