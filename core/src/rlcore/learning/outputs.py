@@ -44,11 +44,7 @@ def checked_columns(batch: TrainBatch, part: object, columns: Mapping[str, Tenso
         whose = f"{name_of(part)} returned the column {name!r}"
         if name in batch.per_token or name in batch.per_sample:
             raise RunError(f"{whose}, which the batch has already.")
-        if found_R.shape != mask_R.shape:
-            raise RunError(
-                f"{whose} as {_kind(found_R)}; "
-                f"expected {list(mask_R.shape)}, one value for each response token."
-            )
+        _check_shape(f"{whose} as {_kind(found_R)}", found_R, mask_R)
         checked[name] = where_live(found_R.detach(), mask_R)
         if not bool(torch.isfinite(checked[name]).all()):
             raise RunError(f"{whose} with values that are not finite among the tokens to train on.")
@@ -69,15 +65,9 @@ def check_outputs(
 
     `taken`: by other parts. `role`: what the names of the metrics begin with.
     """
-    for name, value in {
-        what: values_R,
-        **{f"metric {key!r}": value for key, value in metrics.items()},
-    }.items():
-        if value.shape != mask_R.shape:
-            raise RunError(
-                f"{whose} returned {_kind(value)} for {name}; "
-                f"expected {list(mask_R.shape)}, one value for each response token."
-            )
+    values = {what: values_R} | {f"metric {name!r}": value_R for name, value_R in metrics.items()}
+    for name, value_R in values.items():
+        _check_shape(f"{whose} returned {_kind(value_R)} for {name}", value_R, mask_R)
     own = core_metrics(role)
     for name in sorted(metrics):
         if name in own:
@@ -86,6 +76,12 @@ def check_outputs(
             raise RunError(
                 f"{whose} returned the metric {name!r}, which another part of the run returns too."
             )
+
+
+def _check_shape(said: str, value_R: Tensor, mask_R: Tensor) -> None:
+    """`said`: how the error begins."""
+    if value_R.shape != mask_R.shape:
+        raise RunError(f"{said}; expected {list(mask_R.shape)}, one value for each response token.")
 
 
 def _kind(value: Tensor) -> str:
