@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from rlcore.api.batch import TrainBatch
+from rlcore.learning.minibatch import select
 
 MESSAGE_BYTES = 2**24
 """Columns are gathered together up to this size: memory for a message comes on top of the columns."""
@@ -85,10 +86,7 @@ def gather_batch(local: TrainBatch, group: ProcessGroup | None) -> TrainBatch:
         per_token=dict(zip(of_tokens, columns, strict=False)),
         per_sample=dict(zip(of_samples, columns[len(of_tokens) :], strict=True)),
     )
-    position_B = whole.per_sample["position"]
-    if bool((position_B.diff() > 0).all()):
-        return whole
-    return whole.select(torch.argsort(position_B).tolist())
+    return select(whole, torch.argsort(whole.per_sample["position"]).tolist())
 
 
 def rows_of(position_B: Tensor, ascending_B: Tensor) -> list[int]:
