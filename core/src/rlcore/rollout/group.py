@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 from rlcore.api.errors import PluginError, RlcoreError, StaleWeightsError
 from rlcore.api.types import RECORDED, GenerationStatus, Group, Prompt, Sample
-from rlcore.rollout.seeds import sample_seed
 
 CRASHED = "crashed"
 """The reason of a group whose generator raised, or returned something invalid."""
@@ -126,3 +126,19 @@ def new_samples(
         )
         for index in range(count)
     ]
+
+
+def retried(sample: Sample, draw: Draw, *, run_seed: int) -> Sample:
+    """`sample`, one of `draw`, on its next try, with another seed."""
+    attempt = sample.attempt + 1
+    seed = sample_seed(run_seed, draw.prompt.prompt_id, sample.index, attempt, draw.epoch)
+    return replace(sample, attempt=attempt, seed=seed)
+
+
+def sample_seed(run_seed: int, prompt_id: str, index: int, attempt: int, draw: int) -> int:
+    """A seed below 2**31 for sample `index` of the prompt's draw number `draw`, on its try `attempt`.
+
+    It depends on what is sampled, never on when.
+    """
+    key = f"{run_seed}\x1f{prompt_id}\x1f{draw}\x1f{index}\x1f{attempt}"
+    return int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "big") >> 1

@@ -18,9 +18,8 @@ from rlcore.engines.client_http import RefusedError
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import blamed, check_generated, name_of
-from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, Draw, GroupOutcome, Versions, new_samples
+from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, Draw, GroupOutcome, Versions, new_samples, retried
 from rlcore.rollout.rewards import ERROR_KEY
-from rlcore.rollout.seeds import sample_seed
 from rlcore.tasks import together
 
 TIMED_OUT = "timed_out"
@@ -95,7 +94,8 @@ class GroupPipeline:
         bad = _unusable(trajectories)
         amiss = [*bad.values()]
         if bad:
-            again, error = await self._generate(ctx, [self._retried(fresh[place], draw) for place in bad])
+            asked = [retried(fresh[place], draw, run_seed=self._run.seed) for place in bad]
+            again, error = await self._generate(ctx, asked)
             for place, trajectory in zip(bad, again, strict=True):
                 trajectories[place] = trajectory
             bad = _unusable(trajectories)
@@ -169,11 +169,6 @@ class GroupPipeline:
             raise PluginError(f"The generator {self._name} made {found} samples of {len(samples)}.")
         check_generated(self._name, trajectories, samples)
         return trajectories, None
-
-    def _retried(self, sample: Sample, draw: Draw) -> Sample:
-        attempt = sample.attempt + 1
-        seed = sample_seed(self._run.seed, draw.prompt.prompt_id, sample.index, attempt, draw.epoch)
-        return replace(sample, attempt=attempt, seed=seed)
 
 
 def _is_scored(sample: Sample) -> bool:
