@@ -19,8 +19,7 @@ from rlcore.api.trainer import StepResult, TokenOutputs
 from rlcore.api.training import AdvantageOutput, LossInputs, LossOutput, ValueInputs
 from rlcore.learning.invariants import check_reference
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import prepare
-from rlcore.learning.reference_kl import in_rewards
+from rlcore.learning.preparation import in_rewards, prepare
 from rlcore.learning.value_objective import ValueObjective, explained_variance, with_value_weights
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped

@@ -4,7 +4,7 @@ import torch
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
-from rlcore.learning.teacher import WithTeacher
+from rlcore.learning.preparation import WithTeacher
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig
 from rlcore_testing.estimators import EstimatorConformance

@@ -26,10 +26,14 @@ from rlcore.learning.invariants import check_first_step, check_reference
 from rlcore.learning.metrics import summary
 from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
 from rlcore.learning.objective import PLACE, Objective
-from rlcore.learning.preparation import advantage_metrics, prepare, with_batch_columns
-from rlcore.learning.reference_kl import in_rewards
+from rlcore.learning.preparation import (
+    WithTeacher,
+    advantage_metrics,
+    in_rewards,
+    prepare,
+    with_batch_columns,
+)
 from rlcore.learning.settings import LearnerSettings
-from rlcore.learning.teacher import WithTeacher
 from rlcore.learning.value_objective import with_value_weights
 
 BATCHES = "batches"

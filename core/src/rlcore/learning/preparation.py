@@ -1,18 +1,22 @@
-"""Advantages and token weights, computed on the whole batch before it is split over ranks or micro-batches.
+"""Advantages, with the KL terms in them, and token weights.
 
+They are computed on the whole batch before it is split over ranks or micro-batches.
 So the result of a plugin cannot depend on the split. Shape suffixes as in `rlcore.api.maths`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import NotFiniteError
-from rlcore.api.maths import Normalizer, masked_mean, token_weights, where_live, whiten
+from rlcore.api.inputs import Input
+from rlcore.api.maths import Normalizer, kl, masked_mean, segment_sum, token_weights, where_live, whiten
+from rlcore.api.run_config import KlOptions
 from rlcore.api.training import AdvantageEstimator, AdvantageOutput, BatchColumns
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.learning.outputs import checked_columns, checked_estimate
@@ -87,6 +91,50 @@ def _estimated(batch: TrainBatch, estimator: AdvantageEstimator) -> dict[str, Te
         "advantages": checked_estimate(batch, estimator, output.advantages),
         "returns": checked_estimate(batch, estimator, output.returns),
     }
+
+
+def in_rewards(batch: TrainBatch, settings: KlOptions) -> TrainBatch:
+    """`batch` with coef · KL_t subtracted from each live token's reward, and the sum from the sample's
+    reward.
+
+    The KL is between the old policy and the reference, without gradient (https://arxiv.org/abs/1909.08593,
+    equation 2).
+    """
+    columns = batch.per_token
+    mask_R = columns["loss_mask"]
+    # in float64, so that a sample's reward does not depend on the order of the sum
+    kl_R = kl(
+        columns[Input.OLD_LOG_PROBS].double(),
+        columns[Input.REFERENCE_LOG_PROBS].double(),
+        mask_R,
+        settings.kl_estimator,
+    )
+    penalty_R = settings.kl_coef * kl_R
+    reward_B = batch.per_sample["reward"] - segment_sum(penalty_R, batch.segments, len(batch))
+    rewards_R = columns["rewards"] - penalty_R
+    return batch.with_columns({"rewards": rewards_R.float()}, {"reward": reward_B.float()})
+
+
+class WithTeacher:
+    """An estimator's advantages minus coef · (log π - log π_teacher) of each sampled token.
+
+    The expectation of that difference is the reverse KL of on-policy distillation
+    (https://thinkingmachines.ai/blog/on-policy-distillation). It has no gradient, and a critic's returns do
+    not contain it.
+    """
+
+    def __init__(self, estimator: AdvantageEstimator, coef: float) -> None:
+        self._estimator = estimator
+        self._coef = coef
+
+    def estimate(self, batch: TrainBatch) -> Tensor | AdvantageOutput:
+        """As the other estimator; reads the inputs `OLD_LOG_PROBS` and `TEACHER_LOG_PROBS`."""
+        output = self._estimator.estimate(batch)
+        columns = batch.per_token
+        penalty_R = self._coef * (columns[Input.OLD_LOG_PROBS] - columns[Input.TEACHER_LOG_PROBS])
+        if isinstance(output, AdvantageOutput):
+            return replace(output, advantages=output.advantages - penalty_R)
+        return output - penalty_R
 
 
 def advantage_metrics(batch: TrainBatch) -> dict[str, float]:

@@ -13,7 +13,7 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator, AdvantageOutput
 from rlcore.learning.learner import Learner
-from rlcore.learning.teacher import WithTeacher
+from rlcore.learning.preparation import WithTeacher
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 from rlcore_megatron.fields import split
