@@ -8,9 +8,8 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.trainer import LossResult, StepResult
-from rlcore.learning.critic import CriticLearner
+from rlcore.learning.critic import CriticLearner, with_value_weights
 from rlcore.learning.minibatch import samples_of, select
-from rlcore.learning.value_objective import with_value_weights
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
 from rlcore_testing.tiny import VOCAB_SIZE

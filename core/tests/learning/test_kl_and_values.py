@@ -17,10 +17,10 @@ from rlcore.api.maths import KlKind, kl
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import StepResult, TokenOutputs
 from rlcore.api.training import AdvantageOutput, LossInputs, LossOutput, ValueInputs
+from rlcore.learning.critic import ValueObjective, explained_variance, with_value_weights
 from rlcore.learning.invariants import check_reference
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import in_rewards, prepare
-from rlcore.learning.value_objective import ValueObjective, explained_variance, with_value_weights
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
 

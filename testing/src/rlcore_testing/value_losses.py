@@ -18,7 +18,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.inputs import Input
 from rlcore.api.trainer import LossResult
 from rlcore.api.training import ValueInputs, ValueLoss
-from rlcore.learning.value_objective import ValueObjective, with_value_weights
+from rlcore.learning.critic import ValueObjective, with_value_weights
 from rlcore_testing.batches import SEEDS, BatchConformance, compressed, seeded
 from rlcore_testing.tensors import NAN, f64, responses
 

@@ -19,7 +19,7 @@ from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
 from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.learning.batch_file import save_batch
-from rlcore.learning.critic import CriticLearner
+from rlcore.learning.critic import CriticLearner, with_value_weights
 from rlcore.learning.forwards import Forwards, clock
 from rlcore.learning.gather import gather_batch, gather_rows, rows_of, summed
 from rlcore.learning.invariants import check_first_step, check_reference
@@ -34,7 +34,6 @@ from rlcore.learning.preparation import (
     with_batch_columns,
 )
 from rlcore.learning.settings import LearnerSettings
-from rlcore.learning.value_objective import with_value_weights
 
 BATCHES = "batches"
 """The folder of the run in which ranks save their batches (`--save-batches-every`)."""

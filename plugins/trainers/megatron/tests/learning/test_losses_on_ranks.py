@@ -23,9 +23,9 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import StepResult
 from rlcore.api.training import Correction, Loss
+from rlcore.learning.critic import ValueObjective, with_value_weights
 from rlcore.learning.objective import Objective
 from rlcore.learning.preparation import prepare
-from rlcore.learning.value_objective import ValueObjective, with_value_weights
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
