@@ -47,6 +47,14 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
             },
             "'per_token.loss_mask' has 2 entries, expected 1",
         ),
+        (
+            {
+                "tokens": torch.arange(3),
+                "prompt_lengths": torch.tensor([1]),
+                "response_lengths": torch.tensor([1, 1]),
+            },
+            "'response_lengths' has 2 entries, expected 1",
+        ),
     ],
 )
 def test_other_tensors_are_no_batch(tmp_path: Path, tensors: dict[str, torch.Tensor], said: str) -> None:

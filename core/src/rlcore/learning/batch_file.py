@@ -44,14 +44,23 @@ def load_batch(path: Path) -> TrainBatch:
     missing = [name for name in _PLAIN if name not in tensors]
     if missing:
         raise DataError(f"{path}: has no {missing[0]!r}, so it is no batch that rlcore saved.")
+    prompts, responses = tensors["prompt_lengths"], tensors["response_lengths"]
+    inputs = int(prompts.sum() + responses.sum())
+    sizes = {
+        "tokens": inputs,
+        "response_lengths": len(prompts),
+        "per_token": int(responses.sum()),
+        "per_sample": len(prompts),
+        "per_input": inputs,
+    }
     fields: dict[str, Any] = {name: tensors[name] for name in _PLAIN} | {kind: {} for kind in _COLUMNS}
     for name, tensor in tensors.items():
         kind, _, column = name.partition(".")
+        if kind in sizes and len(tensor) != sizes[kind]:
+            raise DataError(f"{path}: {name!r} has {len(tensor)} entries, expected {sizes[kind]}.")
         if kind in _COLUMNS:
             fields[kind][column] = tensor
-    batch = TrainBatch(**fields)
-    _check_sizes(batch, path)
-    return batch
+    return TrainBatch(**fields)
 
 
 def read_about(path: Path) -> dict[str, Json]:
@@ -74,19 +83,3 @@ def _opened(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: cannot be read as safetensors ({error}).") from error
-
-
-def _check_sizes(batch: TrainBatch, path: Path) -> None:
-    sizes = {
-        "per_token": int(batch.response_lengths.sum()),
-        "per_sample": len(batch),
-        "per_input": int(batch.lengths.sum()),
-    }
-    columns = [
-        (f"{kind}.{name}", tensor, size)
-        for kind, size in sizes.items()
-        for name, tensor in getattr(batch, kind).items()
-    ]
-    for name, tensor, size in [*columns, ("tokens", batch.tokens, sizes["per_input"])]:
-        if len(tensor) != size:
-            raise DataError(f"{path}: {name!r} has {len(tensor)} entries, expected {size}.")
