@@ -72,7 +72,10 @@ def to_batch(
         **metadata_columns(samples, metadata),
     }
     if is_sampled:
-        reward = np.array([_reward(sample) for sample in samples], dtype=np.float32)
+        scores = [sample.score for sample in samples if sample.score is not None]
+        assert len(scores) == len(samples), "the producer drops groups with an unscored sample"
+        assert all(sample.spans for sample in samples), "the producer refuses samples without spans"
+        reward = np.array([score.value for score in scores], dtype=np.float32)
         log_probs = flat(PackedFloats, (sample.log_probs for sample in samples), count, np.float32)
         extra_tokens, extra_samples = extra_columns(samples, responses, metadata)
         per_token |= {
@@ -83,7 +86,7 @@ def to_batch(
         }
         per_sample |= {
             "reward": torch.from_numpy(reward),
-            "version": torch.tensor([_version(sample) for sample in samples], dtype=torch.int64),
+            "version": torch.tensor([sample.spans[0].version for sample in samples], dtype=torch.int64),
             **extra_samples,
         }
     else:
@@ -148,16 +151,6 @@ def _dense(names: Iterable[str]) -> Tensor:
     """0, 1, 2 … in order of first appearance."""
     numbers: dict[str, int] = {}
     return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names], dtype=torch.int64)
-
-
-def _reward(sample: Sample) -> float:
-    assert sample.score is not None, "the producer drops groups with an unscored sample"
-    return sample.score.value
-
-
-def _version(sample: Sample) -> int:
-    assert sample.spans, "the producer refuses samples without spans"
-    return sample.spans[0].version
 
 
 def _fresh(samples: Sequence[Sample], version: int, kept_caches: bool) -> NDArray[np.float32]:
