@@ -141,9 +141,10 @@ class NoReward:
 
 def result(evaluation: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalResult:
     """The result of an evaluation. `groups`: the samples of each prompt."""
-    accepted_answers = [_answers(samples) for samples in groups]
-    scores = [[evaluation.score(answer) for answer in of_prompt] for of_prompt in accepted_answers]
-    every = [answer for of_prompt in accepted_answers for answer in of_prompt]
+    # The last sample of a trajectory holds its answer.
+    answers = [{sample.rollout_id: sample for sample in samples}.values() for samples in groups]
+    scores = [[evaluation.score(answer) for answer in of_prompt] for of_prompt in answers]
+    every = [answer for of_prompt in answers for answer in of_prompt]
     score = mean([value for of_prompt in scores for value in of_prompt])
     metrics = {
         "response_length_mean": mean([len(answer.response_ids) for answer in every]),
@@ -209,8 +210,3 @@ def is_exact(sample: Sample) -> bool:
     except ValueError:
         return False
     return sample.text.strip() in {answer.strip() for answer in accepted}
-
-
-def _answers(samples: Sequence[Sample]) -> list[Sample]:
-    """The last sample of each trajectory, which holds its answer."""
-    return list({sample.rollout_id: sample for sample in samples}.values())
