@@ -17,14 +17,6 @@ MESSAGE_BYTES = 2**24
 """Columns are gathered together up to this size: memory for a message comes on top of the columns."""
 
 
-def summed(local: Tensor, group: ProcessGroup | None) -> Tensor:
-    """The sum over all ranks of `group` of a tensor on the CPU."""
-    total = local.clone()
-    if group is not None:
-        dist.all_reduce(total, group=group)
-    return total
-
-
 def gather_rows(local: Sequence[Tensor], group: ProcessGroup | None) -> list[Tensor]:
     """The rows of all ranks of `group`, in the order of the ranks, of each tensor; without a group, `local`.
 

@@ -21,7 +21,7 @@ from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
 from rlcore.learning.batch_file import save_batch
 from rlcore.learning.critic import CriticLearner, with_value_weights
 from rlcore.learning.forwards import Forwards, clock
-from rlcore.learning.gather import gather_batch, gather_rows, rows_of, summed
+from rlcore.learning.gather import gather_batch, gather_rows, rows_of
 from rlcore.learning.invariants import check_first_step, check_reference
 from rlcore.learning.metrics import summary
 from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
@@ -101,8 +101,10 @@ class Learner:
         """
         self._unchecked |= first
         # Counted over all ranks: a rank without live tokens must take part in the others' collective calls.
-        mine = torch.tensor([int((local.per_token["loss_mask"] > 0).sum()), len(local)])
-        live, samples = summed(mine, self._group).tolist()
+        counts = torch.tensor([int((local.per_token["loss_mask"] > 0).sum()), len(local)])
+        if self._group is not None:
+            dist.all_reduce(counts, group=self._group)
+        live, samples = counts.tolist()
         if not live:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}
