@@ -27,6 +27,7 @@ OTHERS = {
     *("--decoder-last-pipeline-num-layers", "--group-rm"),  # slime's
     "--num_generations",  # TRL's
     "--other",  # stands for any, in versions.md
+    "--loss.clip_high",  # misspelt on purpose, in newcomer_log.md
     *("--shm-size", "--ipc"),  # Docker's
     "--model-path",  # of the server `rlcore_local`, started by hand
     *("--check", "--release", "--sglang", "--strict", "--write"),  # of ruff, mkdocs and scripts
