@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.errors import DataError
 from rlcore.api.inputs import TrainsOn
-from rlcore.api.sources import PairSource, ResponseSource
+from rlcore.api.sources import PairSource, Prompts, PromptSource, ResponseSource
 from rlcore.api.tokens import CHECKED_AHEAD
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.reward_mix import check_choices, check_machine
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rlcore.api.part import RewardPart
     from rlcore.api.part_config import ProducerConfig
     from rlcore.api.run_config import RunConfig
-    from rlcore.api.sources import Prompts, PromptSource
     from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.prompt_tokenizer import PromptTokenizer

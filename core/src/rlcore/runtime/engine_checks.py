@@ -9,11 +9,10 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
-from rlcore.compose.resolved import Resolved
+from rlcore.compose.resolved import Inference, Resolved
 
 if TYPE_CHECKING:
     from rlcore.api.engine import Engine
-    from rlcore.compose.resolved import Inference
     from rlcore.runtime.prepared import Prepared
 
 

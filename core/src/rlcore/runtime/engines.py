@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.cluster import Cluster
 from rlcore.api.errors import EngineError
 from rlcore.disk import writing
-from rlcore.engines.publish_file import shared_dir
+from rlcore.engines.publish_file import WeightsLocation, shared_dir
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.fleet import FleetEngine
     from rlcore.engines.publish import Publisher
-    from rlcore.engines.publish_file import WeightsLocation
     from rlcore.engines.router import Listing, RoutedEngine, Router
     from rlcore.engines.supervised_engine import Launcher, SupervisedEngine
     from rlcore.runtime.placement import Nodes

@@ -22,11 +22,10 @@ from rlcore.api.sources import FileBackedSource
 from rlcore.api.types import parse_json
 from rlcore.data.urls import open_file
 from rlcore.disk import replace_file
-from rlcore.plugins.registry import is_file
+from rlcore.plugins.registry import PluginInfo, is_file
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
-    from rlcore.plugins.registry import PluginInfo
 
 FILE = "provenance.jsonl"
 OWN = "rlcore"

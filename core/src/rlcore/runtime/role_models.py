@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError
@@ -14,13 +14,11 @@ from rlcore.checkpoint.folder import check_files
 from rlcore.checkpoint.weights_check import check_weights, shapes_in
 from rlcore.compose import models
 from rlcore.compose.model_checks import check_model
+from rlcore.compose.resolved import Resolved
 from rlcore.compose.roles import POLICY
 from rlcore.config import toml
 from rlcore.runtime.run_folder import MODEL_DIR, RUN_TOML
 from rlcore.runtime.state import FILE
-
-if TYPE_CHECKING:
-    from rlcore.compose.resolved import Resolved
 
 
 def role_model(resolved: Resolved, setting: str, model: ModelSpec, hf_config: Mapping[str, Any]) -> ModelSpec:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.api.errors import PluginError, RlcoreError, faults_of
-from rlcore.api.generation import GroupGenerator
+from rlcore.api.generation import Completion, GroupGenerator
 from rlcore.api.packed import PackedInts
 from rlcore.rollout.context import TokenizerContext
 from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
@@ -26,7 +26,6 @@ from rlcore.runtime.rollout_messages import FromWorker, Message, changed, change
 from rlcore_machine import defer_collection, settle_heap, switch_threads_often
 
 if TYPE_CHECKING:
-    from rlcore.api.generation import Completion
     from rlcore.api.part import Part
     from rlcore.api.plugin_file import PluginFile
     from rlcore.api.tokens import Tokenizer

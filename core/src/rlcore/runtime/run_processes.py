@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rlcore.api.cluster import Cluster
 from rlcore.api.errors import EngineError, WorkerError
@@ -34,13 +33,11 @@ from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
 from rlcore.tasks import together
+from rlcore.tracking.display import Display
 from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine import settle_heap, switch_threads_often
 from rlcore_machine.reaper import Reaper, scratch
-
-if TYPE_CHECKING:
-    from rlcore.tracking.display import Display
 
 STOPPING = "Stopping what was started"
 

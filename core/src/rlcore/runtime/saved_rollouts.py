@@ -7,18 +7,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
+from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import DataError
 from rlcore.api.producer import Rollout
+from rlcore.api.types import Json
 from rlcore.learning.batch_file import load_batch, read_about, save_batch
 from rlcore.learning.minibatch import assign_minibatches
-
-if TYPE_CHECKING:
-    from rlcore.api.batch import TrainBatch
-    from rlcore.api.types import Json
 
 ROLLOUTS = "rollouts"
 """The folder of saved rollouts in a run's folder."""

@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import EngineError, RlcoreError
-from rlcore.api.part import load
+from rlcore.api.part import Part, load
 from rlcore.runtime.actors import BEAT_SECONDS, watched, within
 from rlcore.tasks import first, together
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Actor, Cluster
     from rlcore.api.engine import EngineLaunch
-    from rlcore.api.part import Part
     from rlcore.api.plugin_file import PluginFile
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient

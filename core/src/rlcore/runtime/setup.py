@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,6 @@ from rlcore.runtime.profiler import PROFILE, StepProfiler
 from rlcore.runtime.worker import WorkerSetup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rlcore.api.run_config import RunConfig
     from rlcore.compose.resolved import Resolved
     from rlcore.engines.publish import Publisher

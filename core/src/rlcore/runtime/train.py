@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlcore.api.errors import RunError, Terminated
+from rlcore.compose.resolved import Resolved
 from rlcore.runtime.connect import connect, opened
 from rlcore.runtime.placement import bundles_of, cpus_of, place
 from rlcore.runtime.prepare import prepare
@@ -19,11 +19,7 @@ from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resu
 from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses
 from rlcore.runtime.signals import signals_raise
-from rlcore.tracking.display import Summary
-
-if TYPE_CHECKING:
-    from rlcore.compose.resolved import Resolved
-    from rlcore.tracking.display import Display
+from rlcore.tracking.display import Display, Summary
 
 
 def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, display: Display) -> Summary:
