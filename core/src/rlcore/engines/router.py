@@ -18,11 +18,10 @@ from rlcore.engines import router_launch
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import Http, RefusedError, UnreachableError
 from rlcore.engines.supervised_engine import SERVER_FAULT, SupervisedEngine
-from rlcore.network import free_port
+from rlcore.network import LOOPBACK, free_port
 from rlcore.tasks import first, together
 from rlcore_machine.server_process import ServerProcess
 
-HOST = "127.0.0.1"
 START_LIMIT_S = 60.0
 REQUEST_LIMIT_S = 30.0
 POLL_S = 0.1
@@ -47,13 +46,11 @@ class Router:
         `divided`: some workers compute prompts, and others go on from there.
         """
         self._token = token
-        port, metrics_port = free_port(HOST), free_port(HOST)
-        self.url = f"http://{HOST}:{port}"
+        port, metrics_port = str(free_port()), str(free_port())
+        self.url = f"http://{LOOPBACK}:{port}"
+        command = (sys.executable, "-P", router_launch.__file__, LOOPBACK, port, metrics_port, policy)
         self._process = ServerProcess(
-            [
-                *(sys.executable, "-P", router_launch.__file__, HOST, str(port), str(metrics_port), policy),
-                *([router_launch.DIVIDED] if divided else []),
-            ],
+            [*command, *([router_launch.DIVIDED] if divided else [])],
             name="router",
             log_path=log_path,
             env={router_launch.TOKEN_VARIABLE: token or ""},

@@ -10,6 +10,7 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
 from rlcore.compose.resolved import Inference, Resolved
+from rlcore.network import is_free
 
 if TYPE_CHECKING:
     from rlcore.api.engine import Engine
@@ -42,8 +43,6 @@ def check_router(chosen: Inference) -> None:
 
 def check_ports(first: int | None, engines: int) -> None:
     """Check that `--engine.port` and the ports after it are free."""
-    from rlcore.network import is_free
-
     among = f" for {engines} engines" if engines > 1 else ""
     for port in range(first, first + engines) if first else ():
         if not is_free(port):

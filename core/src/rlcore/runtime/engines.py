@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.cluster import Cluster
+from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
 from rlcore.disk import writing
-from rlcore.engines.publish_file import WeightsLocation, shared_dir
+from rlcore.engines.publish_file import Fp8Weights, WeightsLocation, shared_dir
+from rlcore.engines.stream import WeightStream
+from rlcore.engines.tally import tally_metrics
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup
 from rlcore.tasks import together
 
 if TYPE_CHECKING:
-    from rlcore.api.engine import EngineLaunch
     from rlcore.engines.client import EngineClient, MemoryTag
     from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.fleet import FleetEngine
@@ -166,8 +168,6 @@ class EngineGroup:
 
     def take_metrics(self) -> dict[str, float]:
         """What the engines have done since the last call, without servers that were lost meanwhile."""
-        from rlcore.engines.tally import tally_metrics
-
         return tally_metrics(client.take_tally() for client in self._serving)
 
     @property
@@ -179,8 +179,6 @@ class EngineGroup:
     @contextlib.asynccontextmanager
     async def _streamed(self, location: WeightsLocation, engines: int) -> AsyncIterator[WeightsLocation]:
         """`location`, with a stream of pieces for `engines` if they come from the trainer's memory."""
-        from rlcore.engines.stream import WeightStream
-
         if not self.publisher.is_streamed:
             yield location
             return
@@ -223,7 +221,6 @@ class EngineGroup:
     def _new_publisher(self) -> Publisher:
         """Brings weights into the engines: those of others read files, ours do as `--engine.publish` says."""
         from rlcore.engines.publish import DiskPublisher
-        from rlcore.engines.publish_file import Fp8Weights
 
         model, root = self._prepared.model, self._weights
         publisher: Publisher
@@ -285,8 +282,6 @@ class EngineGroup:
         )
 
     def _launch(self, index: int, node: int, slot: BundleSlot) -> EngineLaunch:
-        from rlcore.api.engine import EngineLaunch
-
         prepared = self._prepared
         assert self._servers.token is not None, "a server of the run has a token of the run"
         first_port = self._part.build().config.port

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlcore.api.engine import EngineLaunch
 from rlcore.api.packed import PackedFloats
 from rlcore.api.server_config import AsksServer, frozen_name
-from rlcore.network import HeldPort
+from rlcore.network import LOOPBACK, HeldPort
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Cluster
-    from rlcore.api.engine import EngineLaunch
     from rlcore.api.part import Part
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from rlcore.runtime.evals import PreparedEval
     from rlcore.runtime.prepared import FrozenModel, Served
     from rlcore.runtime.trainer import BundleSlot
-
-_HOST = "127.0.0.1"
 
 ChosenT = TypeVar("ChosenT", bound="Inference")
 PartT = TypeVar("PartT", bound="Part[Any]")
@@ -42,7 +40,7 @@ class FrozenGroup:
         self._servers = Servers(cluster, served.resolved, self._token, spares)
         # Held for the whole run: rewards know the address before the server is there, and keep it when the
         # server is replaced.
-        self._ports = {model.name: HeldPort(_HOST) for model in served.frozen}
+        self._ports = {model.name: HeldPort(LOOPBACK) for model in served.frozen}
         self._engines: dict[str, SupervisedEngine] = {}
         for model, slot in zip(served.frozen, slots, strict=True):
             name = f"Frozen model {model.name!r}"
@@ -88,17 +86,15 @@ class FrozenGroup:
         config = part.config
         if not isinstance(config, AsksServer) or (name := frozen_name(config.url)) is None:
             return part
-        address = f"http://{_HOST}:{self._ports[name].number}"
+        address = f"http://{LOOPBACK}:{self._ports[name].number}"
         (path,) = (model.path for model in self._served.frozen if model.name == name)
         return replace(part, config=config.served(address, self._token, path))
 
     def _launch(self, model: FrozenModel) -> EngineLaunch:
-        from rlcore.api.engine import EngineLaunch
-
         served, run = self._served, self._served.resolved.run
         return EngineLaunch(
             model_path=model.path,
-            host=_HOST,
+            host=LOOPBACK,
             port=self._ports[model.name].number,
             token=self._token,
             dtype=served.model.dtype,

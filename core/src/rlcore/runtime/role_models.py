@@ -10,6 +10,7 @@ from typing import Any
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError
 from rlcore.api.part import ModelSpec
+from rlcore.api.tokens import load_tokenizer
 from rlcore.checkpoint.folder import check_files
 from rlcore.checkpoint.weights_check import check_weights, shapes_in
 from rlcore.compose import models
@@ -112,7 +113,6 @@ def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
 
 def check_tokenizer(asked: str, path: Path, policy: str) -> None:
     """ModelError where the tokenizer of `path` makes other tokens than that of the model in `policy`."""
-    from rlcore.api.tokens import load_tokenizer
 
     def vocabulary(directory: str | Path) -> dict[str, int]:
         tokenizer: Any = load_tokenizer(directory)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 from rlcore.api.errors import PluginError, RlcoreError, faults_of
 from rlcore.api.generation import Completion, GroupGenerator
 from rlcore.api.packed import PackedInts
+from rlcore.api.plugin_file import PluginFile, install_plugin_files
+from rlcore.api.tokens import Tokenizer, load_tokenizer
 from rlcore.rollout.context import TokenizerContext
 from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
 from rlcore.runtime.actors import BEAT_SECONDS
@@ -27,8 +29,6 @@ from rlcore_machine import defer_collection, settle_heap, switch_threads_often
 
 if TYPE_CHECKING:
     from rlcore.api.part import Part
-    from rlcore.api.plugin_file import PluginFile
-    from rlcore.api.tokens import Tokenizer
     from rlcore.api.types import Sample, Sampling
 
 TAKE_SECONDS = 1.0
@@ -41,8 +41,6 @@ class RolloutWorker:
     def __init__(self, plugin_files: Sequence[PluginFile]) -> None:
         # A worker has one core, and there may be as many workers as cores: no threads in the tokenizer.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        from rlcore.api.plugin_file import install_plugin_files
-
         # Classes of file plugins must be importable before anything that holds them is unpickled.
         install_plugin_files(plugin_files)
         self._loop = asyncio.new_event_loop()
@@ -55,8 +53,6 @@ class RolloutWorker:
     def start(self, parts: Sequence[Part], tokenizer: str) -> None:
         """Build the generators of `parts`. `tokenizer`: its directory. Raises `UserError`."""
         defer_collection()
-        from rlcore.api.tokens import load_tokenizer
-
         self._tokenizer: Tokenizer = load_tokenizer(tokenizer)
         self._generators = Generators(parts)
         self._built = [self._generators.of(part) for part in parts]

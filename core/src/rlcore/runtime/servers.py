@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from rlcore.api.errors import EngineError, RlcoreError
 from rlcore.api.part import Part, load
+from rlcore.api.plugin_file import PluginFile, install_plugin_files
+from rlcore.network import free_port
 from rlcore.runtime.actors import BEAT_SECONDS, watched, within
 from rlcore.tasks import first, together
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Actor, Cluster
     from rlcore.api.engine import EngineLaunch
-    from rlcore.api.plugin_file import PluginFile
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
     from rlcore.engines.client_wire import Capabilities
@@ -46,21 +47,16 @@ class EngineSupervisor:
         if devices:
             # The server inherits it.
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-        from rlcore.api.plugin_file import install_plugin_files
-
         install_plugin_files(plugin_files)
         self._stopping = threading.Event()
         self._server: ServerProcess | None = None
 
     def free_port(self, host: str) -> int:
         """A port that is free here now."""
-        from rlcore.network import free_port
-
         return free_port(host)
 
     def start(self, part: Part, launch: EngineLaunch) -> str:
         """Start the server, wait until it answers, return its URL. Only the first node's server answers."""
-        from rlcore.network import free_port
         from rlcore_machine.server_process import ServerProcess
 
         engine = part.build()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.cluster import Actor, ActorThread, Cluster
 from rlcore.api.errors import WorkerError
 from rlcore.compose.roles import POLICY, REFERENCE
+from rlcore.engines.stream import OutdatedError, Piece
 from rlcore.network import LOOPBACK
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.remote_role import peers_of
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rlcore.api.run_config import LimitOptions
     from rlcore.api.trainer import SleepLevel
     from rlcore.engines.publish_file import WeightsLocation
-    from rlcore.engines.stream import Piece
     from rlcore.learning.settings import Scales
 
 START_SECONDS = 600.0
@@ -258,8 +258,6 @@ class TrainerGroup:
         Training waits meanwhile. If the trainer sleeps, only the policy's weights come back. OutdatedError if
         the trainer has another version by now.
         """
-        from rlcore.engines.stream import OutdatedError
-
         async with self._weights_lock:
             if version != self._version:
                 raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.errors import WorkerError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, ROLES, TEACHER, own_ranks
+from rlcore.network import listen
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore_machine import defer_collection, keep_memory, settle_heap
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlcore.api.model_hook import ModelHook
-    from rlcore.api.plugin_file import PluginFile
     from rlcore.api.run_config import OptimizerOptions, RunConfig
     from rlcore.api.trainer import Roles, Sleeper, SleepLevel, Staged, Stateful, TrainerRank
     from rlcore.engines.publish import Publisher
@@ -89,8 +90,6 @@ class RankWorker:
         """`env`: for the libraries that are imported here, torch's OpenMP among them."""
         # Here and not by the cluster, which may have processes ready that it would throw away for new ones.
         os.environ.update(env)
-        from rlcore.api.plugin_file import install_plugin_files
-
         keep_memory()
         defer_collection()  # until the models are built
         # Classes of file plugins must be importable before anything that holds them is unpickled.
@@ -103,8 +102,6 @@ class RankWorker:
 
     def listen(self, host: str) -> int:
         """Called on rank 0: the port at `host` where the process group meets."""
-        from rlcore.network import listen
-
         self._listener = listen(host)
         port: int = self._listener.getsockname()[1]
         return port
