@@ -36,7 +36,6 @@ class Publisher(Protocol):
     @property
     def sources(self) -> Sequence[int]:
         """Of one engine: for each of its ranks, the train rank on its device (`beside`); empty: none is."""
-        ...
 
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
@@ -45,7 +44,6 @@ class Publisher(Protocol):
 
         `whole`: write it so that an engine can load it without any earlier version.
         """
-        ...
 
     async def load(
         self,
@@ -63,36 +61,29 @@ class Publisher(Protocol):
         `is_idle`; StaleWeightsError if the engine reports another version, or a checksum that is not the
         trainer's; DeltaError if the version must be written whole.
         """
-        ...
 
     async def directory(self, location: WeightsLocation) -> str:
         """In the driver: a folder with the whole of `location` as `model.safetensors`."""
-        ...
 
     def beside(self, sources: Sequence[int]) -> Publisher:
         """In the driver: the same for one engine, which has these `sources`."""
-        ...
 
     def feeding(self, readers: int) -> Publisher:
         """For a train worker: the same, with that many ranks of engines on the worker's device that take
         weights from it.
         """
-        ...
 
     def in_fp8(self, weights: Fp8Weights) -> Publisher:
         """In the driver: the same for engines that hold `weights` in FP8."""
-        ...
 
     def connect(self, ask: AskTrainer, here: str | None = None) -> None:
         """In the driver, before the first publication: how to ask the trainer's side.
 
         `here`: the address of this host in the cluster, if the trainer is on another one.
         """
-        ...
 
     def answer(self, call: str, *arguments: Any) -> Any:
         """In the first train worker: answer a call of `ask`."""
-        ...
 
     def pieces(
         self, tensors: Iterable[tuple[str, Tensor]], *, sends: bool, tells: bool
@@ -102,11 +93,9 @@ class Publisher(Protocol):
         `sends`: this rank keeps the bucket of a piece for engines until the next piece is asked for. `tells`:
         its pieces go to the driver, with their checksums.
         """
-        ...
 
     def clean(self) -> None:
         """In a train worker that sends, at the end: remove what this host still holds."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
