@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,26 +54,21 @@ def check_all(urls: Sequence[str], wanted: Wanted, client: Asks, *, limit_s: flo
         for name, found, expected in _differences(info, model, wanted):
             raise ConfigError(f"--engine-url {url}: its {name} is {found}, and the run needs {expected}.")
 
-    async def check_every() -> None:
-        await together(map(check, urls))
-
-    asyncio.run(check_every())
+    asyncio.run(together(map(check, urls)))
 
 
 def _differences(
     info: Mapping[str, Any], model: Mapping[str, Any], wanted: Wanted
-) -> list[tuple[str, object, object]]:
+) -> Iterator[tuple[str, object, object]]:
     """Settings that differ from what the run needs, as far as the server tells: name, found, wanted."""
     served, length = info.get("dtype"), info.get("context_length")
     dtype = DTYPE_OF_NAME.get(str(served), served)
-    differences: list[tuple[str, object, object]] = []
     if model.get("model_type") not in (None, wanted.model_type):
-        differences.append(("model type", model["model_type"], wanted.model_type))
+        yield "model type", model["model_type"], wanted.model_type
     if dtype not in (None, "auto", wanted.dtype):
-        differences.append(("dtype", dtype, wanted.dtype))
+        yield "dtype", dtype, wanted.dtype
     if length is not None and length < wanted.context_length:
-        differences.append(("context length", length, wanted.context_length))
-    return differences
+        yield "context length", length, wanted.context_length
 
 
 class ExternalLauncher:
