@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, get_args
 
@@ -133,12 +133,11 @@ class SupervisedEngine:
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._server: RunningServer | None = None
-        self._serving: asyncio.Future[RunningServer] | None = None
+        self._serving: asyncio.Future[RunningServer] = asyncio.get_running_loop().create_future()
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the first server, which is not replaced before it has answered."""
-        self._serving = asyncio.get_running_loop().create_future()
         await self._serve(RunningServer(await self._launcher.start()))
         self._watcher = asyncio.create_task(self._watch())
 
@@ -162,13 +161,12 @@ class SupervisedEngine:
     def server(self) -> RunningServer | None:
         """The server that serves, if one does."""
         serving = self._serving
-        if serving is None or not serving.done() or serving.exception() is not None:
+        if not serving.done() or serving.exception() is not None:
             return None
         return serving.result()
 
     async def serving(self) -> RunningServer:
         """The server that serves; waits for one. EngineError where there will be none."""
-        assert self._serving is not None, "asked after its start"
         # Others wait for the same future.
         return await asyncio.shield(self._serving)
 
@@ -230,8 +228,7 @@ class SupervisedEngine:
         """
         self._location = location
         self._newer.set()  # a replacement whose older weights the trainer no longer has goes on with these
-        self._loading += 1
-        try:
+        with self._busy():
             if await self._load_with_others(location, keep_cache):
                 return
             while self._has_room.is_set():
@@ -239,8 +236,6 @@ class SupervisedEngine:
                 with contextlib.suppress(LostError):
                     await self.once(server, self._load_alone(server, location, keep_cache))
                     return
-        finally:
-            self._loading -= 1
 
     async def _load_with_others(self, location: WeightsLocation, keep_cache: bool) -> bool:
         """Whether the present server has taken up `location`, at the same time as the others."""
@@ -268,24 +263,18 @@ class SupervisedEngine:
 
     async def check(self, ask: Callable[[EngineClient], Awaitable[None]]) -> None:
         """Like `with_client`, but does nothing where `load` would return at once."""
-        self._loading += 1
-        try:
+        with self._busy():
             # While a trainer has the memory, no replacement could start: nothing is asked then.
             while self.server is not None or self._has_room.is_set():
                 server = await self.serving()
                 with contextlib.suppress(LostError):
                     await self.once(server, ask(server.client))
                     return
-        finally:
-            self._loading -= 1
 
     async def with_client(self, ask: Callable[[EngineClient], Awaitable[T]]) -> T:
         """The result of `ask` with the live server. If that dies, its replacement is asked again."""
-        self._loading += 1
-        try:
+        with self._busy():
             return await self._asked(lambda server: ask(server.client))
-        finally:
-            self._loading -= 1
 
     async def settle(self) -> None:
         """Returns when the server has answered, or is lost and gets no more requests."""
@@ -301,6 +290,15 @@ class SupervisedEngine:
         return await self.with_client(lambda client: client.weight_version())
 
     # --- within ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Within, the scheduler may be unable to answer a health check (see `_silence`)."""
+        self._loading += 1
+        try:
+            yield
+        finally:
+            self._loading -= 1
 
     async def _asked(self, ask: Callable[[RunningServer], Awaitable[T]]) -> T:
         """The answer of the first server that lives long enough to give it."""
@@ -379,7 +377,6 @@ class SupervisedEngine:
                 assert self._server is not None, "watched after its start"
                 await self._replace(await self._end_of(self._server))
         except RunError as error:
-            assert self._serving is not None, "watched after its start"
             self._serving.set_exception(error)
             self._serving.exception()  # seen: nobody may be waiting
             raise
@@ -446,12 +443,11 @@ class SupervisedEngine:
 
     async def _bring(self, server: RunningServer, location: WeightsLocation) -> None:
         """Like `_give`, for a server that does not serve yet. LostError if the server is lost first."""
-        self._loading += 1
         end = asyncio.create_task(self._end_of(server))
         try:
-            await self.once(server, self._begin_with(server, location))
+            with self._busy():
+                await self.once(server, self._begin_with(server, location))
         finally:
-            self._loading -= 1
             end.cancel()
             await asyncio.gather(end, return_exceptions=True)
 
@@ -474,7 +470,6 @@ class SupervisedEngine:
             server.delisted.set()
 
     async def _serve(self, server: RunningServer) -> None:
-        assert self._serving is not None, "served after its start"
         if self._registry is not None:
             await self._registry.add(server.client.url)
         if server.ended.done():  # while the registry answered
