@@ -26,7 +26,7 @@ def check_external(prepared: Prepared) -> None:
     wanted = Wanted(
         model_type=prepared.hf_config["model_type"],
         dtype=prepared.model.dtype,
-        context_length=prepared.context_length,
+        context_length=prepared.resolved.context_length,
     )
     engine = prepared.resolved.engine
     client = load(engine.build().client, engine.name)
@@ -81,11 +81,12 @@ def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
     for name, own in fields.items():
         engine.check(own, table=f"{ENGINE_GROUP}.{name}")
         engine.nodes(own)
-    sizes = {name: (engine.devices(own), engine.nodes(own)) for name, own in fields.items()}
-    if (
-        len({*sizes.values(), (engine.devices(resolved.engine_fields), engine.nodes(resolved.engine_fields))})
-        > 1
-    ):
+
+    def size(own: Mapping[str, Any]) -> tuple[int, int]:
+        return engine.devices(own), engine.nodes(own)
+
+    sizes = {name: size(own) for name, own in fields.items()}
+    if {*sizes.values()} - {size(resolved.engine_fields)}:
         shown = ", ".join(
             f"{name}: {devices} GPUs on {nodes} nodes" for name, (devices, nodes) in sizes.items()
         )

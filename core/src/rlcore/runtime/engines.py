@@ -82,14 +82,10 @@ class EngineGroup:
         ]
         self._engines, self._evaluating = self._every[:own], self._every[own:]
         self._asking: EngineClient | None = None
-        self._clients: Sequence[FleetEngine | RoutedEngine] = Fleet(self._engines).clients
+        self.clients: Sequence[FleetEngine | RoutedEngine] = Fleet(self._engines).clients
+        """A client for each engine, in order. With a router, each client asks the router."""
         self.eval_clients: Sequence[FleetEngine] = Fleet(self._evaluating).clients
         """The engines that evaluate beside training, if there are such."""
-
-    @property
-    def clients(self) -> Sequence[FleetEngine | RoutedEngine]:
-        """A client for each engine, in order. With a router, each client asks the router."""
-        return self._clients
 
     @property
     def replaced(self) -> int:
@@ -113,7 +109,7 @@ class EngineGroup:
         await asyncio.gather(*(engine.start() for engine in self._every))
         can = await self._engines[0].with_client(lambda client: client.capabilities())
         self._asking = self._client(self._router.url, engines=len(self._engines), capabilities=can)
-        self._clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
+        self.clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
 
     async def drain(self) -> None:
         """Returns when no engine has anything left to do."""
@@ -192,10 +188,8 @@ class EngineGroup:
 
     async def watch(self) -> None:
         """Raises `EngineError` when an engine is lost and may not be replaced; never returns."""
-        # The first watcher that returns would end the run.
-        if not self._every:
-            await asyncio.Event().wait()
         watched = [self._router.watch()] if self._router is not None else []
+        # `_look` never ends, so this goes on where there is no engine: otherwise the run would end.
         await asyncio.gather(*watched, self._look(), *(engine.watch() for engine in self._every))
 
     async def _look(self) -> None:
@@ -291,7 +285,7 @@ class EngineGroup:
             port=first_port + index if first_port and node == 0 else 0,
             token=self._servers.token,
             dtype=prepared.model.dtype,
-            context_length=prepared.context_length,
+            context_length=prepared.resolved.context_length,
             seed=prepared.resolved.run.seed + index,  # else engines without seeds of requests sample alike
             weights_dir=str(self._weights),
             log_path=str(prepared.run_dir / LOGS / f"engine-{index}{f'-node-{node}' if node else ''}.log"),

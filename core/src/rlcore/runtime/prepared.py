@@ -88,18 +88,8 @@ class Served:
         return 0
 
     @property
-    def context_length(self) -> int:
-        """Tokens of prompt and response together."""
-        return self.resolved.context_length
-
-    @property
     def shares_gpu(self) -> bool:
         """Whether an engine has a trainer on its device."""
-        return False
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether engines give their memory to the trainer while it works."""
         return False
 
 
