@@ -176,14 +176,11 @@ class Loop:
 
         A batch that was made here is saved where it is due.
         """
-        if rollout.batch is not None:
-            return self._split(rollout.batch)
-        batch = self.prepared.batch_of(groups, self.state.version)
-        if self.producer.samples and self.prepared.saves_rollout(rollout.step):
-            save_rollout(self.prepared.run_dir, rollout, batch)
-        return self._split(batch)
-
-    def _split(self, batch: TrainBatch) -> list[TrainBatch]:
+        batch = rollout.batch
+        if batch is None:
+            batch = self.prepared.batch_of(groups, self.state.version)
+            if self.producer.samples and self.prepared.saves_rollout(rollout.step):
+                save_rollout(self.prepared.run_dir, rollout, batch)
         if self._run.optimizer.balance == "flops":
             facts = self.prepared.facts
             assert facts is not None, "checked before the run"
