@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
 from typing import Any
@@ -33,6 +34,12 @@ class RefusedError(EngineError):
 
 class UnreachableError(EngineError):
     """The server did not answer, or not in time."""
+
+
+def is_fault(error: EngineError) -> bool:
+    """Whether the server may be gone. Otherwise it answered, and the request was wrong."""
+    # A 5xx may be the fault of one request, or the end of the scheduler.
+    return isinstance(error, UnreachableError) or (isinstance(error, RefusedError) and error.status >= 500)
 
 
 class Http:
@@ -79,35 +86,27 @@ class Http:
     ) -> AsyncGenerator[Any, None]:
         """The JSON of each line that POST `path` answers, as they come. A line may be of any length."""
         pieces: list[bytes] = []
-        try:
-            async with self._request("POST", path, body, timeout_s, LINES) as response:
-                await self._raise_for(path, response)
-                async for chunk in response.content.iter_any():
-                    first, *others = chunk.split(b"\n")
-                    pieces.append(first)
-                    for other in others:
-                        yield orjson.loads(b"".join(pieces))
-                        pieces = [other]
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._unreachable(path, error, timeout_s) from error
+        async with self._response("POST", path, body, timeout_s, LINES) as response:
+            async for chunk in response.content.iter_any():
+                first, *others = chunk.split(b"\n")
+                pieces.append(first)
+                for other in others:
+                    yield orjson.loads(b"".join(pieces))
+                    pieces = [other]
 
     async def events(self, path: str, body: Mapping[str, Any], *, timeout_s: float) -> AsyncIterator[Any]:
         """The JSON of each server-sent event of POST `path`, up to `[DONE]`."""
-        try:
-            async with self._request("POST", path, body, timeout_s) as response:
-                await self._raise_for(path, response)
-                async for line in response.content:
-                    data = line.decode().strip().removeprefix("data:").strip()
-                    if data == "[DONE]":
-                        return
-                    if data:
-                        event = orjson.loads(data)
-                        if "error" in event:
-                            reason = _error_text(event)
-                            raise EngineError(f"The engine at {self.url} failed {path}: {reason}.")
-                        yield event
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._unreachable(path, error, timeout_s) from error
+        async with self._response("POST", path, body, timeout_s) as response:
+            async for line in response.content:
+                data = line.decode().strip().removeprefix("data:").strip()
+                if data == "[DONE]":
+                    return
+                if data:
+                    event = orjson.loads(data)
+                    if "error" in event:
+                        reason = _error_text(event)
+                        raise EngineError(f"The engine at {self.url} failed {path}: {reason}.")
+                    yield event
 
     async def _answer(
         self,
@@ -117,23 +116,21 @@ class Http:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        try:
-            async with self._request(method, path, body, timeout_s, headers) as response:
-                await self._raise_for(path, response)
-                pieces = [piece async for piece in response.content.iter_any()]
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._unreachable(path, error, timeout_s) from error
+        async with self._response(method, path, body, timeout_s, headers) as response:
+            pieces = [piece async for piece in response.content.iter_any()]
         # Many long answers may end in one round of the event loop: each is joined in a round of its own.
         return await in_turn(partial(b"".join, pieces), size=sum(map(len, pieces)))
 
-    def _request(
+    @contextlib.asynccontextmanager
+    async def _response(
         self,
         method: str,
         path: str,
         body: Mapping[str, Any] | None,
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response, to be read within. RefusedError, or UnreachableError if it does not come whole."""
         if self._is_closed:
             raise UnreachableError(
                 f"The connection to the engine at {self.url} is closed: {path} is not sent."
@@ -148,19 +145,22 @@ class Http:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         data = None if body is None else orjson.dumps(body)
         headers = {**JSON, **(headers or {})} if data else headers
-        return self._session.request(method, self.url + path, data=data, timeout=timeout, headers=headers)
-
-    async def _raise_for(self, path: str, response: aiohttp.ClientResponse) -> None:
-        if response.status >= 400:
-            reason = _error_text(_parsed(await response.read()))
-            message = f"The engine at {self.url} refused {path} with HTTP {response.status}: {reason}"
-            raise RefusedError(message, response.status)
-
-    def _unreachable(self, path: str, error: Exception, timeout_s: float) -> EngineError:
-        if isinstance(error, TimeoutError):
-            message = f"The engine at {self.url} did not answer {path} within {timeout_s:g} s."
-            return UnreachableError(message)
-        return UnreachableError(f"The engine at {self.url} cannot be reached for {path}: {error}.")
+        request = self._session.request(method, self.url + path, data=data, timeout=timeout, headers=headers)
+        try:
+            async with request as response:
+                if response.status >= 400:
+                    reason = _error_text(_parsed(await response.read()))
+                    message = f"The engine at {self.url} refused {path} with HTTP {response.status}: {reason}"
+                    raise RefusedError(message, response.status)
+                yield response
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"The engine at {self.url} did not answer {path} within {timeout_s:g} s."
+            ) from error
+        except aiohttp.ClientError as error:
+            raise UnreachableError(
+                f"The engine at {self.url} cannot be reached for {path}: {error}."
+            ) from error
 
 
 def _parsed(answer: bytes) -> Any:

@@ -16,8 +16,8 @@ from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines import router_launch
 from rlcore.engines.client import EngineClient
-from rlcore.engines.client_http import Http, RefusedError, UnreachableError
-from rlcore.engines.supervised_engine import SERVER_FAULT, SupervisedEngine
+from rlcore.engines.client_http import Http, is_fault
+from rlcore.engines.supervised_engine import SupervisedEngine
 from rlcore.network import LOOPBACK, free_port
 from rlcore.tasks import first, together
 from rlcore_machine.server_process import ServerProcess
@@ -160,9 +160,7 @@ class RoutedEngine:
                     input_ids, sampling, n=n, seed=seed, rid=rid, routing_key=rid.partition(".")[0]
                 )
             except EngineError as error:
-                # Only these may mean a lost server, and not a wrong request.
-                is_fault = isinstance(error, RefusedError) and error.status >= SERVER_FAULT
-                if not (is_fault or isinstance(error, UnreachableError)):
+                if not is_fault(error):
                     raise
                 await asyncio.gather(*(engine.settle() for engine in self._engines))
                 if changes == [engine.changes for engine in self._engines]:

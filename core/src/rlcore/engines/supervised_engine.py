@@ -11,14 +11,13 @@ from typing import Any, Protocol, TypeVar, get_args
 
 from rlcore.api.errors import EngineError, RunError
 from rlcore.engines.client import EngineClient, MemoryTag
-from rlcore.engines.client_http import RefusedError, UnreachableError
+from rlcore.engines.client_http import UnreachableError, is_fault
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import OutdatedError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-SERVER_FAULT = 500
 REASON_S = 2.0
 """Seconds to wait for a watcher to say why a process died, once the death has been noticed."""
 
@@ -314,11 +313,7 @@ class SupervisedEngine:
 
     async def _is_lost(self, server: RunningServer, error: EngineError) -> bool:
         """Whether a request failed because its server is gone. If so, the server's time has ended."""
-        # A 5xx may be the fault of one request, or the end of the scheduler: the health check tells.
-        unanswered = isinstance(error, UnreachableError)
-        if not server.ended.done() and (
-            unanswered or (isinstance(error, RefusedError) and error.status >= SERVER_FAULT)
-        ):
+        if not server.ended.done() and is_fault(error):  # the health check tells which it is
             reason = await self._fault(server)
             if reason is not None:
                 self._end(server, reason)
