@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,6 +43,12 @@ def writing(path: Path) -> Iterator[None]:
         raise CheckpointError(disk_sentence(path, error)) from error
     except SafetensorError as error:  # it has the system's reason in its text
         raise CheckpointError(f"{path} could not be written: {error}.") from error
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if it is there."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
 
 
 def disk_sentence(path: Path, error: OSError) -> str:

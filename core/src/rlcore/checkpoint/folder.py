@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import xxhash
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import parse_json
-from rlcore.disk import UNFINISHED, disk_sentence
+from rlcore.disk import UNFINISHED, disk_sentence, remove_folder
 
 FORMAT_VERSION = 1
 """The version of the folder's layout. A newer one is refused."""
@@ -44,7 +44,7 @@ def write_atomically(
     try:
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
-            _remove(temporary)
+            remove_folder(temporary)
             temporary.mkdir()
             yield temporary
             _finish(temporary, final, info or {} if marked else None)
@@ -147,10 +147,10 @@ def prune(root: Path, keep: int, *, step: int) -> None:
     for path in folders[: max(0, len(folders) - keep)]:
         # the marker first: a removal that is interrupted leaves nothing that looks complete
         (path / COMPLETE_MARKER).unlink()
-        _remove(path)
+        remove_folder(path)
     if root.is_dir():
         for path in root.glob(f"*{UNFINISHED}"):
-            _remove(path)
+            remove_folder(path)
 
 
 def _names(folder: Path) -> list[str]:
@@ -191,7 +191,7 @@ def _finish(temporary: Path, final: Path, info: Mapping[str, Any] | None) -> Non
         marker.write_text(text + "\n", encoding="utf-8")
         _sync(marker)
     _sync(temporary)
-    _remove(final)  # a rename replaces no folder that has files
+    remove_folder(final)  # a rename replaces no folder that has files
     temporary.rename(final)
     _sync(final.parent)  # the rename itself is an entry of the parent
 
@@ -202,8 +202,3 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        shutil.rmtree(path)

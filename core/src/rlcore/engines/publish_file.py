@@ -20,6 +20,7 @@ from rlcore.api.types import parse_json
 from rlcore.checkpoint.weights_check import shapes_in
 from rlcore.checksums import checksum
 from rlcore.config_fp8 import Fp8Block, fp8_block
+from rlcore.disk import remove_folder
 from rlcore.engines.stream import Piece, WeightStream
 from rlcore.fp8 import FP8_SCALE_SUFFIX, quantize_fp8
 
@@ -118,7 +119,7 @@ def write_version(
         save_weights(draft, values, model_path)
     for path in list(root.iterdir()):
         if path.name.isdecimal() and int(path.name) <= version - KEPT_VERSIONS:
-            _remove(path)
+            remove_folder(path)
     return WeightsLocation(
         directory=str(root / str(version)), version=version, checksums=checksums_of(values)
     )
@@ -141,13 +142,13 @@ def new_version(root: Path, version: int) -> Iterator[Path]:
     """A folder to write `root/<version>/` in, which then appears complete or not at all; EngineError."""
     target, draft = root / str(version), root / f"{version}.draft"
     try:
-        _remove(draft)
+        remove_folder(draft)
         draft.mkdir(parents=True)
         yield draft
-        _remove(target)
+        remove_folder(target)
         draft.rename(target)
     except (OSError, SafetensorError) as error:
-        _remove(draft)
+        shutil.rmtree(draft, ignore_errors=True)
         raise EngineError(
             f"The weights of version {version} cannot be written to {root}: {error}."
         ) from error
@@ -195,9 +196,3 @@ def copy_side_files(model_path: Path, target: Path) -> None:
     for file in model_path.iterdir():
         if file.suffix in (".json", ".jinja", ".txt", ".model") and not file.name.endswith(".index.json"):
             shutil.copyfile(file, target / file.name)
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder, if it is there."""
-    if path.exists():
-        shutil.rmtree(path)
