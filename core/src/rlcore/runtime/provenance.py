@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
@@ -156,10 +157,8 @@ def fingerprint(path: str) -> str:
 
 def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name in libraries:
-        try:
+        with suppress(PackageNotFoundError):  # vendored, or from a source tree
             yield name, version(name)
-        except PackageNotFoundError:  # vendored, or from a source tree
-            continue
 
 
 def _shared(distributions: Iterable[str]) -> set[str]:

@@ -254,8 +254,7 @@ class TrainWorker(RankWorker):
         is_streamed = self._publisher.is_streamed and not whole
         tensors = iter(()) if is_streamed else self._policy.hf_tensors()
         if self._rank == 0:
-            location: WeightsLocation = self._publisher.write(tensors, version, whole=whole)
-            return location
+            return self._publisher.write(tensors, version, whole=whole)
         for _ in tensors:  # every rank takes part in gathering
             pass
         return None
