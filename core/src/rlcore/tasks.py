@@ -26,7 +26,7 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
-async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel all, and those anew that swallow it: returns when they have ended, however."""
     tasks = list(tasks)
     left = {task for task in tasks if not task.done()}
@@ -60,6 +60,4 @@ async def first(awaitables: Iterable[Awaitable[object]]) -> None:
             if task.done():
                 task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)

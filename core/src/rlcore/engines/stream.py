@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.api.errors import EngineError
+from rlcore.tasks import end_tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +77,7 @@ class WeightStream:
 
     async def _end(self) -> None:
         if self._making is not None:
-            self._making.cancel()
-            await asyncio.gather(self._making, return_exceptions=True)
+            await end_tasks([self._making])
         if self._pieces is not None:
             await self._pieces.aclose()
 

@@ -15,6 +15,7 @@ from rlcore.engines.client_http import UnreachableError, is_fault
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import OutdatedError
+from rlcore.tasks import end_tasks
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -148,8 +149,7 @@ class SupervisedEngine:
     async def stop(self) -> None:
         """End everything. May be called at any time."""
         if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+            await end_tasks([self._watcher])
         if self._server is not None:
             await self._server.client.close()
         await self._launcher.stop()
@@ -183,8 +183,7 @@ class SupervisedEngine:
                     if not await self._is_lost(server, error):
                         raise
         finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            await end_tasks([work])
         raise self._lost(server)
 
     async def abort(self) -> None:
@@ -387,9 +386,7 @@ class SupervisedEngine:
             self._end(server, reason or server.ended.result())
             return reason or server.ended.result()
         finally:
-            for sign in signs:
-                sign.cancel()
-            await asyncio.gather(*signs, return_exceptions=True)
+            await end_tasks(signs)
 
     async def _unhealthy(self, server: RunningServer) -> str:
         """Returns when a health check fails."""
@@ -443,8 +440,7 @@ class SupervisedEngine:
             with self._busy():
                 await self.once(server, self._begin_with(server, location))
         finally:
-            end.cancel()
-            await asyncio.gather(end, return_exceptions=True)
+            await end_tasks([end])
 
     async def _begin_with(self, server: RunningServer, location: WeightsLocation) -> None:
         """A trainer on the same devices needs room for its weights while it hands them over."""

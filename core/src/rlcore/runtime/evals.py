@@ -17,6 +17,7 @@ from rlcore.api.part import Part, RewardPart
 from rlcore.compose.evals import EvalConfig, EvalSet
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, sampling_of
 from rlcore.rollout.rewards import RewardPool
+from rlcore.tasks import end_tasks
 from rlcore.tracking.trace import RUN, Trace
 
 if TYPE_CHECKING:
@@ -194,8 +195,7 @@ class Evaluations:
     async def stop(self) -> None:
         """Cancel the evaluation in progress, and ignore its outcome."""
         if self._under_way is not None:
-            self._under_way.results.cancel()
-            await asyncio.gather(self._under_way.results, return_exceptions=True)
+            await end_tasks([self._under_way.results])
 
     async def _results(self, step: int, version: int) -> dict[str, EvalResult]:
         with self._trace.span(RUN, "evaluate", step=step):
