@@ -308,11 +308,10 @@ def senders(
         return frozenset(rank for ranks in sources for rank in ranks)
     if not publisher.is_by_host:
         return frozenset({0})
-    # Without engines too there is one, which tells the driver what it wrote.
     hosts = [slot.host for slot in placement.workers]
-    return frozenset(hosts.index(slot.host) for nodes in placement.engines for slot in nodes) or frozenset(
-        {0}
-    )
+    first_ranks = {hosts.index(slot.host) for nodes in placement.engines for slot in nodes}
+    # Without engines too there is one, which tells the driver what it wrote.
+    return frozenset(first_ranks or {0})
 
 
 def _engine_gpus(prepared: Served) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +25,7 @@ class SavesModels(Protocol):
         """Write what was staged last."""
 
 
+@dataclass(kw_only=True)
 class Saver:
     """A context: its orderly end waits for the last write, any other end gives it up.
 
@@ -31,26 +33,17 @@ class Saver:
     once a newer one is complete. `saved`: called with step and folder of each complete checkpoint.
     """
 
-    def __init__(
-        self,
-        *,
-        trainer: SavesModels,
-        root: Path,
-        roles: Sequence[str],
-        keep: int,
-        saved: Callable[[int, Path], None],
-    ) -> None:
-        self._trainer = trainer
-        self._root = root
-        self._roles = roles
-        self._keep = keep
-        self._saved = saved
-        self._writing: asyncio.Task[None] | None = None
+    trainer: SavesModels
+    root: Path
+    roles: Sequence[str]
+    keep: int
+    saved: Callable[[int, Path], None]
+    _writing: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def save(self, state: RunState) -> None:
         """Begin the checkpoint of `state.step`, once the one before is complete; raises its error."""
         await self.finish()
-        await self._trainer.stage(self._roles)
+        await self.trainer.stage(self.roles)
         self._writing = asyncio.create_task(self._write(state))
 
     def check(self) -> None:
@@ -76,12 +69,12 @@ class Saver:
                 await self._writing
 
     async def _write(self, state: RunState) -> None:
-        folder = self._root / str(state.step)
+        folder = self.root / str(state.step)
         with contextlib.ExitStack() as stack:
             draft = stack.enter_context(write_atomically(folder))
-            await self._trainer.write(draft)
+            await self.trainer.write(draft)
             state.write(draft)
             await asyncio.to_thread(stack.close)  # reads all files again, for their checksums
         # Only now: an old checkpoint must outlive the time in which the new one may still fail.
-        prune(self._root, self._keep, step=state.step)
-        self._saved(state.step, folder)
+        prune(self.root, self.keep, step=state.step)
+        self.saved(state.step, folder)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.errors import EngineError, RlcoreError
@@ -94,50 +94,41 @@ class EngineSupervisor:
             self._server.stop()
 
 
+@dataclass
 class ServerLauncher:
-    """Starts each server of an engine (a `supervised_engine.Launcher`), with a supervisor on each node."""
+    """Starts each server of an engine (a `supervised_engine.Launcher`), with a supervisor on each node.
 
-    def __init__(
-        self,
-        name: str,
-        supervisors: Callable[[], Sequence[Actor]],
-        part: Part,
-        launches: Sequence[EngineLaunch],
-        client: Callable[[str], EngineClient],
-        meeting_host: str,
-        silent_s: float,
-    ) -> None:
-        """`supervisors`: makes the actors, whose processes are ready while others still start.
+    `supervisors`: makes the actors, whose processes are ready while others still start. `launches`: one for
+    each node; several nodes meet at `meeting_host`, the host of the first. `silent_s`: seconds without a sign
+    of life after which a supervisor counts as dead.
+    """
 
-        `launches`: one for each node; several nodes meet at `meeting_host`, the host of the first.
-        `silent_s`: seconds without a sign of life after which a supervisor counts as dead.
-        """
-        self._name = name
-        self._supervisors = supervisors
-        self._part = part
-        self._launches = launches
-        self._client = client
-        self._meeting_host = meeting_host
-        self._silent_s = silent_s
-        self._actors = supervisors()
+    name: str
+    supervisors: Callable[[], Sequence[Actor]]
+    part: Part
+    launches: Sequence[EngineLaunch]
+    client: Callable[[str], EngineClient]
+    meeting_host: str
+    silent_s: float
+
+    def __post_init__(self) -> None:
+        self._actors = self.supervisors()
         self._answers = False
 
     async def start(self) -> EngineClient:
         """Start a server; its client."""
-        self._actors = self._actors or self._supervisors()
-        meeting = await self._meeting() if len(self._launches) > 1 else None
+        self._actors = self._actors or self.supervisors()
+        meeting = await self._meeting() if len(self.launches) > 1 else None
         starts = [
-            within(
-                START_SECONDS, self._name, actor.call("start", self._part, replace(launch, meeting=meeting))
-            )
-            for actor, launch in zip(self._actors, self._launches, strict=True)
+            within(START_SECONDS, self.name, actor.call("start", self.part, replace(launch, meeting=meeting)))
+            for actor, launch in zip(self._actors, self.launches, strict=True)
         ]
         answer = asyncio.ensure_future(starts[0])
         # The first node answers once all have joined, so a further one that ends is told of meanwhile.
         further = zip(self._actors[1:], starts[1:], strict=True)
         await first([answer, *(self._outlive(actor, start) for actor, start in further)])
         self._answers = True
-        return self._client(answer.result())
+        return self.client(answer.result())
 
     async def died(self) -> str:
         """Why the server ended: the end of its log, or what happened to its supervisor."""
@@ -145,14 +136,14 @@ class ServerLauncher:
             await together(self._watch(actor) for actor in self._actors)
         except RlcoreError as error:
             return str(error)
-        return f"{self._name} was told to end."
+        return f"{self.name} was told to end."
 
     async def stop(self) -> None:
         """End supervisors and servers."""
         actors, self._actors = self._actors, ()
         if self._answers:  # one that is still starting cannot answer; its guard ends the server
             self._answers = False
-            stops = [within(STOP_SECONDS, self._name, actor.call("stop")) for actor in actors]
+            stops = [within(STOP_SECONDS, self.name, actor.call("stop")) for actor in actors]
             await asyncio.gather(*stops, return_exceptions=True)  # who is gone took its server along
         for actor in actors:
             actor.kill()
@@ -164,11 +155,11 @@ class ServerLauncher:
 
     async def _watch(self, actor: Actor) -> None:
         """Raises when the server or the actor ends."""
-        await within(None, self._name, watched(actor, self._silent_s, "--engine-health-limit"))
+        await within(None, self.name, watched(actor, self.silent_s, "--engine-health-limit"))
 
     async def _meeting(self) -> str:
-        port = self._actors[0].call("free_port", self._meeting_host)
-        return f"{self._meeting_host}:{await within(START_SECONDS, self._name, port)}"
+        port = self._actors[0].call("free_port", self.meeting_host)
+        return f"{self.meeting_host}:{await within(START_SECONDS, self.name, port)}"
 
 
 class Servers:
