@@ -18,6 +18,7 @@ from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, ROLES, TEACHER, own_ranks
 from rlcore.network import listen
 from rlcore.runtime.actors import BEAT_SECONDS
+from rlcore.runtime.remote_role import Peers, RemoteRole
 from rlcore_machine import defer_collection, keep_memory, settle_heap
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rlcore.engines.stream import Piece
     from rlcore.learning.settings import LearnerSettings, Scales
     from rlcore.runtime.profiler import StepProfiler
-    from rlcore.runtime.remote_role import Peers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,6 @@ class TrainWorker(RankWorker):
         """
         trainer = self._join(setup, setup.model.fields, host, port)
         from rlcore.learning.learner import Learner
-        from rlcore.runtime.remote_role import RemoteRole
 
         self._hooks: list[ModelHook] = [part.build() for part in setup.hooks]
         apart, limit_s = own_ranks(setup.run), setup.run.limits.step_timeout
