@@ -45,10 +45,12 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
                 f"{model.get(key)!r}."
             )
     if state.step >= prepared.last_step:
-        more = "--epochs" if prepared.resolved.run.epochs else f"--steps above {state.step}"
+        more = "raise --epochs" if prepared.resolved.run.epochs else f"raise --steps above {state.step}"
+        if len(prepared.rollouts) == prepared.last_step:
+            more = f"give more than {state.step} --rollouts"
         raise CheckpointError(
             f"{checkpoint}: the run has already done {state.step} steps, and it is to end after "
-            f"{prepared.last_step}; to go on, raise {more}."
+            f"{prepared.last_step}; to go on, {more}."
         )
     return state
 
