@@ -50,7 +50,7 @@ def test_training_alone_repeats_the_whole_run_to_the_last_bit(run: Run, tmp_path
     assert trained(fewer)[1] == trained(whole)[1]
     assert trained(fewer)[2]["train/fresh"] == 0, "the rollout of step 3 is not of the weights of step 2"
     command = run("train", "--resume", str(fewer), code=2)
-    assert "already done 2 steps, and it is to end after 2; to go on, give more than 2 --rollouts" in command.stderr
+    assert "2 steps, and it is to end after 2; to go on, give more than 2 --rollouts" in command.stderr
     (saved / "1.safetensors").write_bytes((saved / "1.safetensors").read_bytes()[:100])
     command = run(*SETTINGS, "--only", "train", "--rollouts", str(saved), code=2)
     assert f"{saved / '1.safetensors'}: cannot be read as safetensors" in command.stderr

@@ -28,7 +28,9 @@ class Offer:
     @property
     def kind(self) -> str:
         """A `rlcore.Kind`, "command", or `ADAPTER`."""
-        return ADAPTER if self.adapter else self.entry.kind.value if self.entry else "command"
+        if self.entry:
+            return self.entry.kind.value
+        return ADAPTER if self.adapter else "command"
 
     @property
     def name(self) -> str:

@@ -192,7 +192,10 @@ def leave_one_out_baseline(reward_B: Tensor, group_B: Tensor) -> Tensor:
 
 
 def _live_places(mask_R: Tensor, segments_R: Tensor, samples: int) -> Tensor:
-    """The places that the live tokens of each sample take if they move together to its left, bool [B, T]."""
+    """The places that the live tokens of each sample take if they move together to its left, bool [B, T].
+
+    `segments_R` ascends.
+    """
     count_B = segment_sum((mask_R > 0).long(), segments_R, samples)
     width = int(count_B.max()) if samples else 0
     return torch.arange(width, device=mask_R.device) < count_B[:, None]

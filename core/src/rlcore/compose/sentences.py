@@ -20,8 +20,8 @@ def as_flag(value: Any) -> str:
 
 
 def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:
-    """A complaint about each of the settings `names` that has not its default: nothing reads it, for
-    `reason`.
+    """A complaint about each of the settings `names` that does not have its default: nothing reads it,
+    for `reason`.
     """
     for name in names:
         if not run.is_default(name):

@@ -312,7 +312,7 @@ class SupervisedEngine:
 
     async def _is_lost(self, server: RunningServer, error: EngineError) -> bool:
         """Whether a request failed because its server is gone. If so, the server's time has ended."""
-        if not server.ended.done() and is_fault(error):  # the health check tells which it is
+        if not server.ended.done() and is_fault(error):  # the health check tells whether it is gone
             reason = await self._fault(server)
             if reason is not None:
                 self._end(server, reason)

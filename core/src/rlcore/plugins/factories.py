@@ -30,11 +30,14 @@ def check_factory(factory: str, name: str, plugin: PluginInfo | None = None) -> 
         raise PluginError(f"{who}: there is no module {module!r}, whose {wanted!r} is to make it.")
     try:
         code = spec.loader.get_code(module) if isinstance(spec.loader, InspectLoader) else None
+    except (EOFError, ImportError):
+        return  # compiled by another Python: the import will tell
     except (SyntaxError, ValueError) as error:
         raise PluginError(f"{who}: {spec.origin} is no Python: {error}.") from error
     if code is None:
-        return  # compiled, or from an archive: the import will tell
-    names = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
+        return  # without a source: the import will tell
+    binds = ("STORE_NAME", "STORE_GLOBAL")
+    names = {step.argval for step in dis.get_instructions(code) if step.opname in binds}
     # `from x import *` may bring any name, and `__getattr__` may make it.
     if names.isdisjoint((wanted, "__getattr__")) and ("*",) not in code.co_consts:
         raise PluginError(f"{who}: {spec.origin} has no {wanted!r}, which is to make it.")

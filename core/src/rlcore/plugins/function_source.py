@@ -82,7 +82,8 @@ def _named(value: Callable[..., Any]) -> str:
     name = getattr(value, "__name__", None)
     if name == "<lambda>":
         return "a lambda"
-    return f"the {type(value).__name__.replace('_', ' ')} {name}" if name else f"a {type(value).__name__}"
+    kind = type(value).__name__
+    return f"the {kind.replace('_', ' ')} {name}" if name else f"an object of {kind}"
 
 
 def _imports(kind: str, function: Any, source: str) -> Iterator[str]:

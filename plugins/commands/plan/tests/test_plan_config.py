@@ -15,6 +15,8 @@ from rlcore_plan.layout import Layout
 from rlcore_plan.memory import Optimizer, Roles, Workload, largest, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts
+from rlcore_plan.search import Candidate
+from rlcore_plan.tables import flags
 from rlcore_plan.units import GB
 from rlcore_plan.weights import parameters
 
@@ -134,6 +136,15 @@ def test_which_layers_are_computed_again_is_read(judged: Any, fields: dict[str, 
     layout = judged(COLOCATED + "".join(lines))["layout"]
     names = ("recompute", "recompute_layers", "recompute_block")
     assert tuple(layout[name] for name in names) == expected
+
+
+def test_flags_replace_what_a_run_file_computes_again() -> None:
+    layout = Layout(world=8, recompute=True)
+    found = Candidate(layout=layout, run=Run(work=Workload()), needs=None, reason="")
+    assert flags(found) == flags(found, layout) == "--ranks 8"
+    for of_file in (replace(layout, recompute_block=True), replace(layout, recompute=False)):
+        told = "--megatron.recompute-method uniform --megatron.recompute-num-layers 1"
+        assert told in flags(found, of_file)
 
 
 def test_critic_and_reference_are_counted(judged: Any) -> None:

@@ -37,9 +37,11 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
     yield f"optimizer {size_text(memory.optimizer)}: {shared}"
     batch = run.work.batch(layout)
     layers = len(layout.layers(facts, memory.stage))
-    kept = "the inputs of" if layout.recompute else "all of"
+    count, kept = layout.recompute_layers, "all of"
     if layout.recompute and layout.recompute_block:
-        kept = f"all but {layout.recompute_layers} of each chunk of"
+        kept = f"all but {count} of each chunk, and the inputs of these, of"
+    elif layout.recompute:
+        kept = "the inputs of" if count == 1 else f"the input of every {count} of"
     yield (
         f"activations {size_text(memory.activations)}: {kept} {layers} layers, {batch.tokens} tokens, "
         f"micro-batches that wait for their backward pass: {memory.waiting:g} at most"

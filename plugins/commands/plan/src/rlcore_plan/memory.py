@@ -266,7 +266,7 @@ def of_stages(
     *,
     values: bool = False,
 ) -> list[Memory]:
-    """The memory of each stage; of equal ones, but for the last, that of the first two and the last two."""
+    """The memory of each stage. Of equal ones (but for the last): of the first two and last two."""
     last, are_equal = layout.pipeline - 1, len(set(layout.stages[:-1])) <= 1
     stages = {0, min(1, last), max(0, last - 1), last} if are_equal else range(layout.pipeline)
     found = sorted(stages)

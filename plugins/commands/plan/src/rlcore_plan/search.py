@@ -106,7 +106,7 @@ def _with_larger_engines(facts: ModelFacts, run: Run) -> Iterator[Run]:
 
 def _distance(candidate: Candidate, wanted: Layout, run: Run) -> int:
     """Settings that differ."""
-    names = (*SIZES, "stages", "virtual", "recompute")
+    names = (*SIZES, "stages", "virtual", "recompute", "recompute_block", "recompute_layers")
     changed = sum(bool(getattr(candidate.layout, name) != getattr(wanted, name)) for name in names)
     return changed + (candidate.run != run)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from rlcore import ModelFacts
 from rlcore_plan.bounds import Bounds
 from rlcore_plan.explanation import explain_rank
+from rlcore_plan.layout import Layout
 from rlcore_plan.memory import of_stage
 from rlcore_plan.phases import Machines, Needs, Run
 from rlcore_plan.search import Candidate, apart, cache_bytes
@@ -102,7 +103,7 @@ def show_judged(
     if near is not None:
         served = "" if near.run.engines == found.run.engines else _served(near.run)
         console.print(f"Nearest that fits: {_name(near)}{served}", highlight=False)
-        told = f"{flags(near)}{_engine_flags(near, found, machines.per_node)}"
+        told = f"{flags(near, found.layout)}{_engine_flags(near, found, machines.per_node)}"
         console.print(f"rlcore train … {told}", highlight=False, soft_wrap=True)
     elif stuck := apart(found):
         for one in stuck:
@@ -119,8 +120,8 @@ def _served(run: Run) -> str:
     )
 
 
-def flags(one: Candidate) -> str:
-    """How `rlcore train` is told."""
+def flags(one: Candidate, of_file: Layout | None = None) -> str:
+    """How `rlcore train` is told; `of_file`: what the run file beside the flags says."""
     layout = one.layout
     sizes = {
         "tensor-model-parallel-size": layout.tensor,
@@ -134,13 +135,18 @@ def flags(one: Candidate) -> str:
     told += [f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}"] if layout.stages else []
     told += ["--megatron.sequence-parallel"] if layout.sequence else []
     told += ["--megatron.optimizer-cpu-offload"] if one.run.optimizer.on_host else []
-    if layout.recompute and (layout.recompute_block or layout.recompute_layers > 1):
+    plain = replace(layout, recompute=True, recompute_block=False, recompute_layers=1)  # a GPU's default
+    if not layout.recompute:
+        told += ["--megatron.recompute-granularity none"]
+    elif layout != plain or (of_file is not None and _recomputed(of_file) != _recomputed(plain)):
         method = "block" if layout.recompute_block else "uniform"
         told += [f"--megatron.recompute-granularity full --megatron.recompute-method {method}"]
         told += [f"--megatron.recompute-num-layers {layout.recompute_layers}"]
-    if not layout.recompute:  # a GPU's default
-        told += ["--megatron.recompute-granularity none"]
     return " ".join(told)
+
+
+def _recomputed(layout: Layout) -> tuple[bool, bool, int]:
+    return layout.recompute, layout.recompute_block, layout.recompute_layers
 
 
 def _engine_flags(near: Candidate, found: Candidate, per_node: int) -> str:
