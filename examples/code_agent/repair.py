@@ -133,5 +133,6 @@ def rlcore_rewards() -> Iterable[Component]:
     yield Component(
         name="first_steps",
         factory=f"{__name__}:first_steps",
+        adapter="rlcore_functions.reward:factory_of",
         summary="how much of a sum is there, and how near it is",
     )

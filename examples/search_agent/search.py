@@ -166,5 +166,6 @@ def rlcore_rewards() -> Iterable[Component]:
     yield Component(
         name="answered_by_search",
         factory=f"{__name__}:answered_by_search",
+        adapter="rlcore_functions.reward:factory_of",
         summary="half for the query, half for the answer",
     )
