@@ -12,7 +12,7 @@ from rlcore_cli.main import run
 from rlcore_plan.activations import saved
 from rlcore_plan.engines import Engines, sequence_cache, weights
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Optimizer, Roles, Workload, largest, states
+from rlcore_plan.memory import Optimizer, Roles, Workload, fullest, of_stages, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts
 from rlcore_plan.search import Candidate
@@ -183,7 +183,7 @@ def test_what_sleeps_is_gone_while_engines_generate(sleep: str, items: int) -> N
             4: {"weights", "gradients", "optimizer", "other models"},
         }[items]
     )
-    memory = largest(DENSE, layout, job.work, job.optimizer, job.roles)
+    memory = fullest(of_stages(DENSE, layout, job.work, job.optimizer, job.roles))
     slept = {"none": 0, "optimizer": memory.optimizer, "all": memory.states - memory.gradients}[sleep]
     assert found.host == 8 * slept
 
@@ -201,7 +201,7 @@ def test_each_phase_is_of_the_stage_that_is_fullest_in_it() -> None:
 
 def test_a_stage_between_may_be_the_fullest() -> None:
     layout = Layout(world=6, pipeline=6, stages=(8, 8, 24, 8, 8, 8))
-    assert largest(DENSE, layout, Workload(micro_batches=1)).stage == 2
+    assert fullest(of_stages(DENSE, layout, Workload(micro_batches=1))).stage == 2
 
 
 def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:

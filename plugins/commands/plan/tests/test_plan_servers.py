@@ -12,7 +12,7 @@ from rlcore_cli.main import run
 from rlcore_plan.bounds import Bandwidth, bounds
 from rlcore_plan.engines import Engines, sequence_cache, weights
 from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Optimizer, Workload, largest, states
+from rlcore_plan.memory import Optimizer, Workload, fullest, of_stages, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts, sizes
 from rlcore_plan.search import nearest
@@ -193,7 +193,7 @@ def test_a_critic_on_ranks_of_its_own_has_a_phase(judged: Any) -> None:
     assert (items["weights"], items["gradients"]) == (critic.weights, critic.gradients)
     assert items["optimizer"] == items["work"] == 0, "on the host, and no logits"
     work = Workload(tokens=16384)
-    assert items["activations"] == largest(DENSE, layout, work, host, values=True).activations
+    assert items["activations"] == fullest(of_stages(DENSE, layout, work, host, values=True)).activations
     assert found["memory"]["roles"] == 0, "nothing of it is on the policy's ranks"
     alone = judged(RUN.replace('"ppo"', '"grpo"'))["host_bytes_per_node"]
     hosted = 4 * (critic.hosted + critic.copies)

@@ -239,19 +239,6 @@ def _others(facts: ModelFacts, layout: Layout, work: Workload, stage: int, roles
     return replace(critic, weights=critic.weights + weights, hosted=critic.hosted + swapped)
 
 
-def largest(
-    facts: ModelFacts,
-    layout: Layout,
-    work: Workload,
-    optimizer: Optimizer | None = None,
-    roles: Roles | None = None,
-    *,
-    values: bool = False,
-) -> Memory:
-    """The memory of the stage that needs most."""
-    return fullest(of_stages(facts, layout, work, optimizer, roles, values=values))
-
-
 def fullest(found: Sequence[Memory]) -> Memory:
     """The one that needs most on the device."""
     return max(found, key=lambda memory: memory.total)

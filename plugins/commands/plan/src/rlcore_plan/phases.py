@@ -22,7 +22,6 @@ from rlcore_plan.memory import (
     Roles,
     Workload,
     fullest,
-    largest,
     of_frozen,
     of_stages,
 )
@@ -133,7 +132,7 @@ def _host(policy: int, layout: Layout, run: Run, machines: Machines) -> int:
 
 def _critic_memory(critic: Apart) -> Memory:
     """Of its fullest rank."""
-    return largest(critic.facts, critic.layout, critic.work, critic.optimizer, values=True)
+    return fullest(of_stages(critic.facts, critic.layout, critic.work, critic.optimizer, values=True))
 
 
 def _phases(

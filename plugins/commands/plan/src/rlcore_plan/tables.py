@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rlcore import ModelFacts
@@ -135,14 +135,17 @@ def flags(one: Candidate, of_file: Layout | None = None) -> str:
     told += [f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}"] if layout.stages else []
     told += ["--megatron.sequence-parallel"] if layout.sequence else []
     told += ["--megatron.optimizer-cpu-offload"] if one.run.optimizer.on_host else []
-    plain = replace(layout, recompute=True, recompute_block=False, recompute_layers=1)  # a GPU's default
     if not layout.recompute:
         told += ["--megatron.recompute-granularity none"]
-    elif layout != plain or (of_file is not None and _recomputed(of_file) != _recomputed(plain)):
+    elif {_recomputed(layout), _recomputed(of_file or layout)} != {DEFAULT_OF_GPU}:
         method = "block" if layout.recompute_block else "uniform"
         told += [f"--megatron.recompute-granularity full --megatron.recompute-method {method}"]
         told += [f"--megatron.recompute-num-layers {layout.recompute_layers}"]
     return " ".join(told)
+
+
+DEFAULT_OF_GPU = (True, False, 1)
+"""`_recomputed` where nothing is said."""
 
 
 def _recomputed(layout: Layout) -> tuple[bool, bool, int]:
