@@ -58,12 +58,16 @@ class Sums:
 async def repair(ctx: GenerationContext, sample: Sample) -> Sample:
     """Try, look at the test, and try again. The last program is the sample's text.
 
-    A try is as long as the harness lets it be, so every sample counts as complete.
+    A try is as long as the harness lets it be, so every sample that the run does not interrupt counts
+    as complete.
     """
     trajectory = Trajectory(ctx, sample)
     tried: list[str] = []
     while len(tried) < TRIES:
-        tried.append((await trajectory.answer(most=TRY_TOKENS)).text)
+        answer = await trajectory.answer(most=TRY_TOKENS)
+        if answer.status is GenerationStatus.ABORTED:  # the run makes the sample later
+            return trajectory.end(answer.status, "")
+        tried.append(answer.text)
         so_far = trajectory.end(
             GenerationStatus.COMPLETED,
             program_of(tried[-1]),

@@ -38,17 +38,13 @@ async def debate(ctx: GenerationContext, sample: Sample) -> list[Sample]:
     """
     proposer = Trajectory(ctx, sample)
     proposal = await proposer.answer(most=ANSWER_TOKENS)
-    first = proposer.end(_status(proposal.finish_reason), proposal.text, extras={"agent": PROPOSER})
-    ended = proposal.finish_reason == "stop"
+    first = proposer.end(proposal.status, proposal.text, extras={"agent": PROPOSER})
+    ended = proposal.status is GenerationStatus.COMPLETED
     words = proposal.token_ids[: -1 if ended else None]  # as they were sampled, but for the stop token
     prompt_ids = (*sample.prompt_ids, *words, *ctx.encode(","))
     critic = Trajectory(ctx, replace(sample, prompt_ids=prompt_ids), len(words) + 1, proposer.turns)
     verdict = await critic.answer(most=ANSWER_TOKENS)
-    return [first, critic.end(_status(verdict.finish_reason), verdict.text, extras={"agent": CRITIC})]
-
-
-def _status(finish_reason: str) -> GenerationStatus:
-    return GenerationStatus.COMPLETED if finish_reason == "stop" else GenerationStatus.TRUNCATED
+    return [first, critic.end(verdict.status, verdict.text, extras={"agent": CRITIC})]
 
 
 class PerAgentConfig(AdvantageConfig):

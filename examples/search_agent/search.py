@@ -123,8 +123,7 @@ async def search(ctx: GenerationContext, sample: Sample) -> Sample:
     if not trajectory.observe(ctx.encode(f",{found}=")):  # nobody samples these tokens, so they are masked
         return trajectory.end(GenerationStatus.TRUNCATED, "", **about)
     answer = await trajectory.answer(most=ANSWER_TOKENS)
-    status = GenerationStatus.COMPLETED if answer.finish_reason == "stop" else GenerationStatus.TRUNCATED
-    return trajectory.end(status, answer.text, **about)
+    return trajectory.end(answer.status, answer.text, **about)
 
 
 def answered_by_search(sample: Sample) -> Score:

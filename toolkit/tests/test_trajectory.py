@@ -19,8 +19,8 @@ class Echo:
                 return trajectory.end(GenerationStatus.TRUNCATED, text)
             done = await trajectory.answer()
             text += done.text
-            if done.finish_reason == "abort":
-                return trajectory.end(GenerationStatus.ABORTED, text)
+            if done.status is GenerationStatus.ABORTED:
+                return trajectory.end(done.status, text)
             if not trajectory.observe(ctx.encode("!")):
                 return trajectory.end(GenerationStatus.TRUNCATED, text)
         return trajectory.end(GenerationStatus.COMPLETED, text)

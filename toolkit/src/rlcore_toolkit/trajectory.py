@@ -19,13 +19,6 @@ from rlcore import (
     TokenIds,
 )
 
-FINISHED = {
-    "stop": GenerationStatus.COMPLETED,
-    "length": GenerationStatus.TRUNCATED,
-    "abort": GenerationStatus.ABORTED,
-}
-"""An engine's finish reason → the status of a sample that ends with that answer."""
-
 
 def answered(sample: Sample, completion: Completion) -> Sample:
     """`sample` with the completion as its response."""
@@ -35,7 +28,7 @@ def answered(sample: Sample, completion: Completion) -> Sample:
         log_probs=completion.log_probs,
         text=completion.text,
         spans=completion.spans,
-        status=FINISHED[completion.finish_reason],
+        status=completion.status,
         routed_experts=completion.routed_experts,
     )
 

@@ -7,13 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlcore.api.packed import Packed, PackedFloats, PackedInts, TokenFloats, TokenIds, pack
-from rlcore.api.types import Prompt, Sample, Sampling, Span
+from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
 
 if TYPE_CHECKING:
     from rlcore.api.tokens import Tokenizer
 
 
 _PACKED: Mapping[str, type[Packed[Any]]] = {"token_ids": PackedInts, "log_probs": PackedFloats}
+_STATUS: Mapping[str, GenerationStatus] = {
+    "stop": GenerationStatus.COMPLETED,
+    "length": GenerationStatus.TRUNCATED,
+    "abort": GenerationStatus.ABORTED,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,11 @@ class Completion:
 
     def __post_init__(self) -> None:
         pack(self.__dict__, _PACKED)
+
+    @property
+    def status(self) -> GenerationStatus:
+        """Of a sample that ends with this answer: COMPLETED, TRUNCATED or ABORTED."""
+        return _STATUS[self.finish_reason]
 
 
 class GenerationContext(Protocol):
