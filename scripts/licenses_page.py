@@ -47,16 +47,16 @@ READ = {"protobuf-py-ext": "Apache-2.0", "zss": "BSD-3-Clause"}
 """Of packages whose metadata say nothing: what their license file is, or that of their repository."""
 HEAD = """# Licenses
 
-Made by `python scripts/licenses_page.py` from the metadata of the installed packages.
+This page lists the licenses of rlcore and of the packages that it asks for.
 
 Every member of rlcore is under `{own}`, and says so in its metadata. You may use, change and sell what you
 build with it; keep the license text with copies.
 
 ## What rlcore asks for
 
-`make test` checks these packages, and all that they need in turn, against a list of licenses that fit. `BSD`:
-the metadata do not say which BSD license it is. On a machine with a GPU, the CUDA build of torch brings
-libraries of NVIDIA, under NVIDIA's own terms.
+`make test` checks these packages, and all that they need in turn, against a list of licenses that fit. Where
+the table says `BSD`, the metadata do not say which BSD license it is. On a machine with a GPU, the CUDA build
+of torch brings libraries of NVIDIA, under NVIDIA's own terms. `python scripts/licenses_page.py` makes this page.
 
 """
 

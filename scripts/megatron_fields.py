@@ -11,22 +11,28 @@ from rlcore_megatron.source import CONFIGS, fields_of
 PAGE = Path(__file__).parents[1] / "docs" / "megatron_fields.md"
 HEAD = """# megatron-core's fields
 
-Made by `python scripts/megatron_fields.py` from the table of the megatron plugin
-(`rlcore_megatron/fields.toml`). `--megatron.FIELD` sets every config class of megatron-core {version} that
-has the field. A field that would have no effect is refused, with the reason below. A value that the run has
-anyway passes.
+This page says what becomes of each field of megatron-core's config classes when you set it.
+
+```
+rlcore train --algo grpo --model qwen3 --megatron.adam-beta2 0.98
+```
+
+`--megatron.FIELD` sets the field in every config class of megatron-core {version} that has it. rlcore
+refuses a field that would have no effect, with the reason below, unless you give the value that the run has
+anyway. `python scripts/megatron_fields.py` makes this page from `rlcore_megatron/fields.toml`.
 
 | verdict | fields | means |
 | --- | --- | --- |
 {counts}
 
-Of: T TransformerConfig (and MLATransformerConfig), O OptimizerConfig, D DistributedDataParallelConfig.
+In the column *of*, T is TransformerConfig (and MLATransformerConfig), O OptimizerConfig, D
+DistributedDataParallelConfig.
 """
 MEANINGS: dict[Kind, str] = {
     "honored": "takes its value; tests set it",
     "decided": "rlcore sets it, or a flag of rlcore does",
     "model": "config.json of the model says it",
-    "needs": "takes its value where the library and a GPU are found; never tried by the tests",
+    "needs": "takes its value if the library and a GPU are there; no test has tried it",
     "unused": "nothing that runs here reads it",
 }
 CLASSES = {"MLATransformerConfig": "T", "OptimizerConfig": "O", "DistributedDataParallelConfig": "D"}

@@ -1,18 +1,28 @@
 """Write docs/settings.md: every setting of a run, from the config classes themselves."""
 
+import re
 from pathlib import Path
 
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
+from rlcore.config.fields import describe
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.registry import LIST_KINDS
+from rlcore_cli.flags import default_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 HEAD = """# Settings
 
-Made by `python scripts/settings_page.py` from the config classes. `rlcore train … --help` shows those of the
-parts that are chosen, with the defaults that apply there.
+This page lists every setting of a run and of the bundled parts: flag, default, what it takes, meaning.
+
+```
+rlcore train --algo grpo --model qwen3 --help      # the settings of what you chose, with their defaults
+```
+
+A recipe or a model's preset may have another default than this page: the help shows it.
+[Configuration](configuration.md) says how to give settings in a file or from Python.
+`python scripts/settings_page.py` makes this page from the config classes.
 
 """
 
@@ -33,12 +43,21 @@ def page() -> str:
 
 
 def _table(config: type[Config], table: str) -> str:
-    rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
-    fields = fields_of(config)
-    for name, info in fields.items():
-        default = "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
-        rows.append(f"| `{flag_name(table + name)}` | `{default}` | {info.description} |")
+    rows = ["| flag | default | takes | meaning |", "| --- | --- | --- | --- |"]
+    for name, field in fields_of(config).items():
+        value = default_text(field.get_default(call_default_factory=True))
+        ticks = "``" if "`" in value else "`"
+        default = "required" if field.is_required() else f"{ticks}{value}{ticks}"
+        takes = re.sub(r'"(\S+)"', r"`\1`", describe(field))
+        takes = re.sub(r"(?<=that matches )(\S+)", r"`\1`", takes)
+        meaning = re.sub(r"<(\S*?)>", r"`<\1>`", field.description or "")
+        cells = (f"`{flag_name(table + name)}`", default, takes, meaning)
+        rows.append("| " + " | ".join(map(_cell, cells)) + " |")
     return "\n".join(rows) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", "\\n")
 
 
 if __name__ == "__main__":

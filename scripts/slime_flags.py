@@ -10,13 +10,21 @@ from rlcore_import.table import Rule
 PAGE = Path(__file__).parents[1] / "docs" / "slime_flags.md"
 HEAD = """# slime's flags
 
-What `rlcore import slime` makes of each flag ([how to use it](migrating_from_slime.md)). `*` stands for any
-ending. Made by `python scripts/slime_flags.py` from the command's own table,
-`plugins/commands/import/src/rlcore_import/slime/flags.toml`.
+This page says what `rlcore import slime` makes of each flag of slime, and of Megatron's that slime passes on.
+
+```
+rlcore import slime --rollout-batch-size 32 --n-samples-per-prompt 8 --rm-type math
+```
+
+[Coming from slime](migrating_from_slime.md) says how to use the command. In the tables, `*` stands for any
+ending, and a word in bold says that a flag becomes no setting:
 
 - **implied**: rlcore does so anyway, or reads it elsewhere.
 - **no meaning**: rlcore has nothing that the flag could change.
-- **not possible**: what to do in its place.
+- **not possible**: rlcore cannot do it; the row says what to do instead.
+
+`python scripts/slime_flags.py` makes this page from the command's own table,
+`plugins/commands/import/src/rlcore_import/slime/flags.toml`.
 """
 
 

@@ -157,7 +157,7 @@ def test_a_wrong_flag(make: Make, flags: dict[str, Any], sentence: str) -> None:
 FILES = [
     ("steps = 0", "run.toml: steps: found 0, expected an integer of at least 1."),
     ("steps = true", "run.toml: steps: found true, expected an integer of at least 1."),
-    ("stop = [1]", "run.toml: stop: found [1], expected a list (a text each)."),
+    ("stop = [1]", "run.toml: stop: found [1], expected a list of texts."),
     ("stepz = 3", "run.toml: stepz is unknown. Did you mean 'steps'?"),
     ("[loss]\nclib = 1", "run.toml: loss.clib is unknown. Did you mean 'loss.clip'?"),
     ("[gymlib]\nhas-x = 1", "run.toml: gymlib.has-x is unknown. Did you mean 'gymlib.has_x'?"),

@@ -23,7 +23,7 @@ class SamplingOptions(Config):
 
     max_prompt_tokens: int = Field(1024, ge=1, description="a longer prompt is refused")
     max_response_tokens: int = Field(256, ge=1, description="a longer response is truncated")
-    temperature: float = Field(1.0, gt=0, le=100, description="sampling temperature; the trainer divides too")
+    temperature: float = Field(1.0, gt=0, le=100, description="temperature of sampling, and in the trainer")
     top_p: float = Field(1.0, gt=0, le=1, description="keep the smallest set of tokens of this probability")
     top_k: int = Field(0, ge=0, description="keep the k most probable tokens; 0 keeps all")
     min_p: float = Field(0.0, ge=0, lt=1, description="drop tokens below this share of the most probable one")
@@ -57,17 +57,17 @@ class DataOptions(Config):
 
     prompts_per_step: int = Field(32, ge=1, description="prompts (groups) in a rollout batch")
     group_size: int = Field(8, ge=1, description="samples generated for each prompt")
-    max_attempts: int = Field(3, ge=1, description="tries of a prompt whose generator crashes")
-    max_refills: int = Field(4, ge=0, description="rounds of new prompts to replace dropped groups")
-    curriculum: bool = Field(False, description="draw prompts that are solved always or never less often")
+    max_attempts: int = Field(3, ge=1, description="how often a prompt is tried, if its generator crashes")
+    max_refills: int = Field(4, ge=0, description="rounds of new prompts in place of dropped groups")
+    curriculum: bool = Field(False, description="draw a prompt less often if it is always or never solved")
     curriculum_floor: float = Field(
-        0.1, gt=0, le=1, description="chance that the curriculum draws a prompt solved always or never"
+        0.1, gt=0, le=1, description="chance to draw a prompt that is always or never solved"
     )
     curriculum_solved_at: float = Field(
         1.0, description="reward from which on the curriculum counts a prompt as solved"
     )
     shuffle: bool = Field(
-        True, description="draw the prompts of each epoch in a new order; otherwise in the source's"
+        True, description="draw the prompts of each epoch in a new order, not in that of the source"
     )
     metadata_columns: tuple[str, ...] = Field(
         (), description="numbers of each prompt's metadata that become columns of the batch, for plugins"
@@ -81,10 +81,13 @@ class OptimizerOptions(Config):
     tokens_per_rank: int = Field(8192, ge=1, description="tokens in one micro-batch of a rank")
     balance: Literal["tokens", "flops"] = Field(
         "tokens",
-        description="what is divided evenly over ranks and micro-batches; in flops, long samples count more",
+        description="what is divided evenly over ranks and micro-batches; flops: the work, so that long "
+        "samples count more",
     )
     lr: float = Field(1e-6, ge=0, le=10, description="peak learning rate")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="after the warm-up")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="how the learning rate goes on after the warm-up"
+    )
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end of the schedule")
     warmup_steps: int | float = Field(
         0, ge=0, description="steps of linear warm-up; below 1: the share of all steps"
@@ -105,10 +108,10 @@ class LossOptions(Config):
     entropy_coef: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     normalizer: Literal["per_rollout", "per_prompt", "per_token", "constant"] = Field(
         "per_rollout",
-        description="denominator of the loss: mean of rollouts, of prompts, of all tokens, or a constant",
+        description="denominator of the loss: mean over rollouts, over prompts, over tokens, or a constant",
     )
     old_log_probs: Literal["trainer", "rollout"] = Field(
-        "trainer", description="what the policy ratio compares with: the trainer's log-probs or the engine's"
+        "trainer", description="old log-probs of the policy ratio: the trainer's, or the engine's (rollout)"
     )
     whiten_advantages: bool = Field(
         False, description="advantages of a rollout batch get mean 0 and variance 1 over its tokens"
@@ -119,8 +122,8 @@ class LossOptions(Config):
     max_kl_engine: float = Field(
         1e-4,
         gt=0,
-        description="largest log-prob gap of trainer and engine on the first step in fp32 "
-        "(unread where engines hold FP8)",
+        description="largest gap of trainer's and engine's log-probs on the first step, in fp32 (FP8 engines "
+        "have another bound)",
     )
 
 
@@ -131,20 +134,21 @@ class KlOptions(Config):
     kl_estimator: Literal["k1", "k2", "k3", "low_var_kl"] = Field(
         "k3", description="estimate of the KL from the sampled token"
     )
-    kl_place: Literal["loss", "reward"] = Field("loss", description="where the KL term stands")
+    kl_place: Literal["loss", "reward"] = Field("loss", description="what the KL term becomes a part of")
     kl_unbiased: bool = Field(
         False, description="multiply the KL in the loss by the ratio of the new to the old policy"
     )
     reference_model: str = Field("", description="directory of the reference; empty: the run's model")
     reference_ranks: int = Field(
-        0, ge=0, description="train workers of the reference alone; 0: it is on those of the policy"
+        0, ge=0, description="train workers of the reference alone; 0: the policy's workers hold it"
     )
     reference_refresh_every: int = Field(
         0, ge=0, description="steps between copies of the policy into the reference; 0: never"
     )
     reference_placement: Literal["resident", "swapped"] = Field(
         "resident",
-        description="a model of its own, or weights in host memory that are swapped with the policy's",
+        description="where the reference is; resident: a model of its own; swapped: weights in host memory, "
+        "which take the policy's place for each forward pass",
     )
 
 
@@ -154,7 +158,7 @@ class CriticOptions(Config):
     critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
     critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
     critic_ranks: int = Field(
-        0, ge=0, description="train workers of the critic alone; 0: it is on those of the policy"
+        0, ge=0, description="train workers of the critic alone; 0: the policy's workers hold it"
     )
     critic_lr_schedule: Literal["constant", "linear", "cosine"] | None = Field(
         None, description="--lr-schedule of the critic; none: that of the policy"
@@ -197,15 +201,15 @@ class TeacherOptions(Config):
         "", description="the teacher: a model directory, or RUN/checkpoints/N of another run"
     )
     teacher_ranks: int = Field(
-        0, ge=0, description="train workers of --teacher-model alone; 0: it is on those of the policy"
+        0, ge=0, description="train workers of --teacher-model alone; 0: the policy's workers hold it"
     )
     teacher_url: tuple[str, ...] = Field(
         (),
-        description="the teacher: URL of an engine that scores tokens, or frozen:NAME of --frozen; of "
-        "several, NAME=URL each",
+        description="the teacher: URL of an engine that scores tokens, or frozen:NAME of --frozen; for "
+        "several teachers, NAME=URL each",
     )
     distill_coef: float = Field(
-        0.0, ge=0, description="coefficient of the KL to the teacher that is taken from the advantages"
+        0.0, ge=0, description="coefficient of the KL to the teacher, which is subtracted from the advantages"
     )
 
     @field_validator("teacher_url", mode="before")
@@ -228,18 +232,19 @@ class AsynchronyOptions(Config):
     max_staleness: int = Field(0, ge=0, description="weight versions that generation may run ahead; 0: none")
     on_publish: Literal["wait", "retract", "in_place", "abort"] = Field(
         "retract",
-        description="what happens to running requests when weights change: they end first, their caches are "
-        "computed anew or kept, or they are cut and continued",
+        description="what happens to running requests when weights change; wait: they end first; retract: "
+        "they go on, with caches computed anew; in_place: they go on, with the old caches; abort: they are "
+        "cut, and new requests go on from there",
     )
     over_sample: float = Field(
-        1.0, ge=1, le=16, description="groups in progress for each one that is trained on (partial rollouts)"
+        1.0, ge=1, le=16, description="with --partial-rollouts: groups started for each one that a step needs"
     )
     partial_rollouts: bool = Field(
         False, description="pause generation while the trainer works, and finish the samples later"
     )
     mask_stale_tokens: bool = Field(
         False,
-        description="leave tokens older than --max-staleness out of the loss; otherwise generate anew",
+        description="leave tokens older than --max-staleness out of the loss; else their group is made anew",
     )
 
     @property
@@ -259,7 +264,7 @@ class EvaluationOptions(Config):
     eval_first: bool = Field(True, description="evaluate before the first step")
     eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
     eval_engines: int = Field(
-        0, ge=0, le=1024, description="engines that evaluate beside training; 0: those of the run, in between"
+        0, ge=0, le=1024, description="engines that only evaluate; 0: the run's own do, and training waits"
     )
     eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
 
@@ -270,7 +275,7 @@ class CheckpointOptions(Config):
     save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
     save_rollouts_every: int = Field(
-        0, ge=0, description="steps between rollouts that are written to samples/ and rollouts/; 0: none"
+        0, ge=0, description="every so many steps the rollout is written to samples/ and rollouts/; 0: never"
     )
 
 
@@ -278,16 +283,16 @@ class DebugOptions(Config):
     """Half of a run, and a look inside."""
 
     only: Literal["rollout", "train"] | None = Field(
-        None, description="only generate rollouts, or only train on those of --rollouts; none: both"
+        None, description="half of a run: only generate, or only train on --rollouts; none: both halves"
     )
     rollouts: str = Field(
         "", description="for --only train: a run with --save-rollouts-every, or its rollouts/"
     )
     save_batches_every: int = Field(
-        0, ge=0, description="steps between dumps of the batches of each train rank to batches/; 0: none"
+        0, ge=0, description="every so many steps each train rank writes its batch to batches/; 0: never"
     )
     profile_steps: str = Field(
-        "", description="steps whose training is profiled, N or FIRST-LAST, into profile/; empty: none"
+        "", description="steps whose training is profiled into profile/: N, or FIRST-LAST; empty: none"
     )
     trace_limit: int = Field(
         64, ge=0, description="MiB of RUN/trace.json, which says what took how long; 0: it is not written"
@@ -315,7 +320,7 @@ class ServingOptions(Config):
     engines: int = Field(1, ge=1, le=1024, description="engines to start")
     engine_group: tuple[str, ...] = Field(
         (),
-        description="NAME=N, engines with settings of their own, --engine-group.NAME.FIELD; in place of "
+        description="NAME=N: N engines with settings of their own, --engine-group.NAME.FIELD; in place of "
         "--engines",
     )
     engine_url: tuple[str, ...] = Field(
@@ -328,22 +333,22 @@ class ServingOptions(Config):
     )
     frozen: tuple[str, ...] = Field(
         (),
-        description="NAME=MODEL, a directory or a hub id, which the run serves and never trains; frozen:NAME "
-        "stands for its URL",
+        description="NAME=MODEL: a model, by directory or hub id, that the run serves and never trains; "
+        "frozen:NAME stands for its URL",
     )
     check_weights_every: int = Field(
         0,
         ge=0,
-        description="publications between comparisons of an engine's checksums with those of the same "
-        "weights loaded from disk; 0: never",
+        description="publications between checks of the engines' weights: SGLang loads the same weights from "
+        "disk too, and the checksums must be equal; 0: never",
     )
     router: Literal["cache_aware", "round_robin", "consistent_hashing"] | None = Field(
-        None, description="policy of an sglang-router in front of the engines; none: groups take turns"
+        None, description="policy of an sglang-router before the engines; none: no router, groups take turns"
     )
     engine_concurrency: int = Field(512, ge=1, description="requests in flight for each engine")
     engine_timeout: float = Field(600, gt=0, description="seconds an engine may take for one request")
     engine_replacements: int = Field(
-        3, ge=0, description="servers that are started anew for engines that died, in the whole run"
+        3, ge=0, description="how often, in the whole run, a new server replaces an engine that died"
     )
     engine_health_every: float = Field(10, gt=0, description="seconds between health checks of an engine")
     engine_health_limit: float = Field(
@@ -367,7 +372,7 @@ class RewardOptions(Config):
         16, gt=0, description="memory (GiB) of each process that computes rewards"
     )
     rank_reward: tuple[str, ...] = Field(
-        (), description="rewards that count by their rank within the group, from 0 to 1"
+        (), description="rewards that count by their rank within the group (0 to 1), not by their value"
     )
 
 
@@ -396,7 +401,7 @@ class RunConfig(Config):
 
     steps: int = Field(100, ge=1, description="rollout batches to train on")
     epochs: int = Field(
-        0, ge=0, description="passes over the prompts, in place of --steps; 0: as many steps as --steps says"
+        0, ge=0, description="passes over the prompts, in place of --steps; 0: --steps counts"
     )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of everything that is random")
     dtype: Literal["auto", "fp32", "bf16"] = Field(
@@ -410,12 +415,12 @@ class RunConfig(Config):
         0, ge=0, description="CPU threads of each train worker and engine; 0: rlcore chooses"
     )
     placement: Literal["colocate", "split"] = Field(
-        "colocate", description="engines share the trainer's devices, or have their own"
+        "colocate", description="colocate: engines share the trainer's devices; split: they have their own"
     )
     sleep: Literal["none", "optimizer", "all"] = Field(
         "none",
-        description="what the trainer moves off shared devices while engines generate: nothing, optimizer "
-        "state and gradients, or the weights too",
+        description="what the trainer moves off shared devices while engines generate; optimizer: its state "
+        "and the gradients; all: the weights too",
     )
     sampling: SamplingOptions = SamplingOptions()
     data: DataOptions = DataOptions()

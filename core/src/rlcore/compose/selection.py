@@ -34,23 +34,23 @@ from rlcore.plugins.registry import (
 )
 
 CHOICES: Mapping[str, str] = {
-    "algo": "recipe: parts and vetted defaults",
+    "algo": "recipe: names parts, and has vetted defaults",
     "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
     "task": "procedural task to train on",
-    "data": "prompts to train on: a .jsonl or .parquet file; of several, NAME=PATH:WEIGHT each",
+    "data": "prompts to train on: a .jsonl or .parquet file; for several files, NAME=PATH:WEIGHT each",
     EVAL: "also evaluate on NAME=PATH, or NAME=TASK",
     "advantage": "advantage estimator",
     "loss": "loss",
     "value_loss": "loss of the critic",
-    "correction": "weights for off-policy tokens",
+    "correction": "weighs off-policy tokens",
     "generator": "rollout generator: NAME or FILE.py:FUNCTION",
     "reward": "reward: NAME or FILE.py:FUNCTION; with =WEIGHT in a sum of several",
-    "filter": "filter of scored groups",
+    "filter": "keeps, changes or drops scored groups",
     "engine": "generation engine",
     "trainer": "trainer",
     "cluster": "where the processes of the run are",
     "producer": "how rollouts are made; none: as --max-staleness and the recipe say",
-    "model_hook": "gets the policy in each train worker, such as to freeze parameters",
+    "model_hook": "changes the policy in each train worker, such as to freeze parameters",
     "tracker": "where metrics and samples go, beside the run's folder",
     "callback": "may steer the run after each step",
 }

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from rlcore.api.types import parse_json
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
+_PLURALS = {int: "integers", float: "numbers", str: "texts", Path: "paths"}
 _BOUNDS = {
     "ge": "of at least {}",
     "gt": "above {}",
@@ -52,6 +53,7 @@ def describe(field: FieldInfo) -> str:
         if getattr(rule, name, None) is not None
     ]
     described = f"{words} {' and '.join(bounds)}" if bounds else words
+    described = described.replace("with at least 1 items", "that is not empty")
     return f'{described}, or "none"' if is_optional(field.annotation) else described
 
 
@@ -104,7 +106,7 @@ def _word(choice: Any) -> str:
     if isinstance(choice, type) and issubclass(choice, Enum):
         return "one of " + ", ".join(json.dumps(item.value) for item in choice)
     if is_list(choice):
-        return "a list" + (f" ({_word(inner[0])} each)" if inner else "")
+        return f"a list of {_PLURALS[inner[0]]}" if inner and inner[0] in _PLURALS else "a list"
     if get_origin(choice) in (dict, Mapping) or choice is dict:
         return "a table"
     return _WORDS.get(choice, getattr(choice, "__name__", str(choice)))

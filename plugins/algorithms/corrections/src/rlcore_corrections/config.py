@@ -45,18 +45,24 @@ class MisConfig(EngineRatioConfig):
     """Settings of the correction `mis`. The bounds hold at the chosen level."""
 
     level: Literal["token", "sequence", "geometric"] = Field(
-        "token", description="ratio of each token, product over the sample, or its geometric mean"
+        "token",
+        description="which ratio counts: that of each token, the product over the sample, or their geometric "
+        "mean",
     )
     mode: Literal["truncate", "clip", "mask", "reject"] = Field(
         "truncate",
-        description="at most high; within [low, high]; 0 outside of it; 0 outside and 1 inside of it",
+        description="what the bounds do; truncate: a ratio is at most high; clip: it is from low to high; "
+        "mask: outside it becomes 0; reject: outside it becomes 0, and inside 1",
     )
     low: float | None = Field(
         None, ge=0, le=1e6, description="lower bound of clip, mask and reject; none: 1 / high"
     )
     high: float = Field(2.0, gt=0, le=1e6, description="upper bound")
     veto: float | None = Field(
-        None, gt=0, lt=1, description="leave out a sample that has a token of a smaller ratio; none: never"
+        None,
+        gt=0,
+        lt=1,
+        description="a sample with a token of a smaller ratio is left out; none: no sample is",
     )
 
     @property
@@ -81,8 +87,8 @@ class MisConfig(EngineRatioConfig):
 class IcePopConfig(EngineRatioConfig):
     """Settings of the correction `icepop`: the paper's bounds."""
 
-    low: float = Field(0.5, ge=0, le=1e6, description="a token of a smaller ratio is left out")
-    high: float = Field(5.0, gt=0, le=1e6, description="a token of a larger ratio is left out")
+    low: float = Field(0.5, ge=0, le=1e6, description="tokens with a smaller ratio are left out")
+    high: float = Field(5.0, gt=0, le=1e6, description="tokens with a larger ratio are left out")
 
     @property
     def weighs(self) -> bool:
@@ -99,16 +105,20 @@ class DivergenceConfig(EngineRatioConfig):
 
     estimator: Literal["k2", "k3"] = Field("k3", description="estimate of the KL from engine to trainer")
     level: Literal["token", "mean", "max"] = Field(
-        "token", description="of each token, or the mean or the largest over the sample"
+        "token",
+        description="which estimate counts: that of each token, or the mean or the largest of the sample",
     )
-    high: float = Field(0.1, gt=0, le=1e6, description="what exceeds it is left out")
+    high: float = Field(0.1, gt=0, le=1e6, description="tokens with a larger estimate are left out")
 
 
 class OpsmConfig(CorrectionConfig):
     """Settings of the correction `opsm`."""
 
     delta: float = Field(
-        1e-4, ge=0, le=100, description="largest mean of old minus new log-prob that a bad sample may have"
+        1e-4,
+        ge=0,
+        le=100,
+        description="largest mean of (old - new log-prob) at which a bad sample still counts",
     )
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
@@ -124,7 +134,7 @@ class DecoupledConfig(EngineRatioConfig):
     """Settings of the correction `decoupled`."""
 
     cap: float | None = Field(
-        None, gt=1, le=1e6, description="a token of a larger ratio is left out; none: no token is"
+        None, gt=1, le=1e6, description="tokens with a larger ratio are left out; none: no token is"
     )
 
     @property
@@ -138,7 +148,7 @@ class SelfNormalizedConfig(EngineRatioConfig):
     needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_LOG_PROBS})
 
     level: Literal["token", "sequence"] = Field(
-        "token", description="ratio of each token, or product over the sample"
+        "token", description="which ratio counts: that of each token, or the product over the sample"
     )
     high: float = Field(2.0, gt=0, le=1e6, description="largest ratio, before the division by the mean")
 
@@ -172,7 +182,7 @@ class ClipCovConfig(CorrectionConfig):
 
     share: float = Field(2e-4, gt=0, le=1, description="share of the batch's tokens that is left out")
     low: float = Field(1.0, ge=0, le=1e6, description="covariance above which a token may be left out")
-    high: float = Field(5.0, gt=0, le=1e6, description="covariance below which it may")
+    high: float = Field(5.0, gt=0, le=1e6, description="covariance below which a token may be left out")
 
     @model_validator(mode="after")
     def _bounds(self) -> "ClipCovConfig":

@@ -22,7 +22,7 @@ class DpoConfig(LossConfig):
         0.0, ge=0, lt=0.5, description="share of pairs taken to be in the wrong order (sigmoid only)"
     )
     length_normalized: bool = Field(
-        False, description="mean instead of sum over the tokens of a response's log-ratio"
+        False, description="the log-ratio of a response is the mean over its tokens, not the sum"
     )
 
     @model_validator(mode="after")

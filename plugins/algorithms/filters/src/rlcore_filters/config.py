@@ -13,13 +13,16 @@ class OverlongConfig(FilterConfig):
 
     mode: Literal["mask", "drop", "penalty"] = Field(
         "mask",
-        description="truncated responses are not trained on, or drop their group, or long ones lose reward",
+        description="mask: truncated responses are not trained on; drop: they drop their group; penalty: "
+        "long responses lose reward",
     )
     max_tokens: int | None = Field(
-        None, ge=1, description="penalty: response tokens at which it is 1; normally --max-response-tokens"
+        None,
+        ge=1,
+        description="of mode penalty: length at which the penalty is 1; usually as --max-response-tokens",
     )
     buffer: int | None = Field(
-        None, ge=1, description="penalty: tokens before max_tokens over which it grows from 0 to 1"
+        None, ge=1, description="of mode penalty: over so many tokens before max_tokens it grows from 0 to 1"
     )
 
     @model_validator(mode="after")
@@ -53,10 +56,13 @@ class StalenessConfig(FilterConfig):
     """Settings of the filter `staleness`. Only asynchronous runs have samples of several weight versions."""
 
     max_age: int = Field(
-        1, ge=0, le=100_000, description="publications that a token may be behind the newest of its group"
+        1,
+        ge=0,
+        le=100_000,
+        description="how many publications a token may be older than the newest one of its group",
     )
     mode: Literal["mask", "drop"] = Field(
-        "mask", description="older samples are not trained on, or their whole group is dropped"
+        "mask", description="mask: older samples are not trained on; drop: their whole group is dropped"
     )
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
@@ -70,8 +76,9 @@ class PreferConfig(FilterConfig):
 
     by: Literal["newest", "reward_spread", "priority"] = Field(
         "newest",
-        description="which finished groups go first: of the newest weights, of the largest deviation of "
-        "rewards, or of the largest number in the prompt's metadata `priority`",
+        description="which finished groups go first; newest: those of the newest weights; reward_spread: "
+        "those whose rewards differ most; priority: those with the largest `priority` in the prompt's "
+        "metadata",
     )
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:

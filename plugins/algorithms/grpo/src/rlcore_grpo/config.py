@@ -22,7 +22,7 @@ class GroupAdvantageConfig(AdvantageConfig):
     std: bool = Field(True, description="divide by the standard deviation of the group")
     eps: float = Field(1e-6, gt=0, le=1, description="added to the standard deviation")
     single: Literal["zero", "reward"] = Field(
-        "zero", description="advantage of a group of one: 0, or its reward as it is"
+        "zero", description="advantage of a group of one: zero, or its reward as it is"
     )
 
     def needed_group_size(self) -> int:
@@ -39,7 +39,7 @@ class DrGroupAdvantageConfig(GroupAdvantageConfig):
 class PassAtKConfig(AdvantageConfig):
     """Settings of the advantage `pass_at_k`. A group holds at least k responses."""
 
-    k: int = Field(4, ge=1, le=1024, description="responses of which the best one counts")
+    k: int = Field(4, ge=1, le=1024, description="size of the sets of responses in which the best one counts")
 
     def needed_group_size(self) -> int:
         """One set of k, and two to compare."""
@@ -52,8 +52,18 @@ class DppoConfig(LossConfig):
     divergence: Literal["tv", "kl"] = Field(
         "tv", description="distance of the policies at a token: total variation, or KL from old to new"
     )
-    low: float = Field(0.15, gt=0, le=100, description="farthest that a token of negative advantage may fall")
-    high: float = Field(0.15, gt=0, le=100, description="farthest that one of positive advantage may rise")
+    low: float = Field(
+        0.15,
+        gt=0,
+        le=100,
+        description="how far a token with a negative advantage may fall, by the divergence",
+    )
+    high: float = Field(
+        0.15,
+        gt=0,
+        le=100,
+        description="how far a token with a positive advantage may rise, by the divergence",
+    )
 
 
 class KlCovConfig(LossConfig):
@@ -62,7 +72,7 @@ class KlCovConfig(LossConfig):
     needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_LOG_PROBS})
 
     share: float = Field(2e-3, gt=0, le=1, description="share of the batch's tokens that is penalized")
-    coef: float = Field(1.0, ge=0, le=100, description="of the penalty |log r|")
+    coef: float = Field(1.0, ge=0, le=100, description="coefficient of the penalty |log r|")
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
         """The penalty has no gradient where new and old policy are the same."""

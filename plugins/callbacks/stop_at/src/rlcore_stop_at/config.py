@@ -35,17 +35,21 @@ class StopAtConfig(MetricConfig):
 class ReduceLrConfig(MetricConfig):
     """When and how far the learning rate falls."""
 
-    patience: int = Field(10, ge=1, description="values in a row without a better one before it falls")
-    factor: float = Field(0.5, gt=0, lt=1, description="what it is then multiplied by")
-    min_scale: float = Field(0.01, gt=0, lt=1, description="smallest share of the schedule's learning rate")
+    patience: int = Field(
+        10, ge=1, description="the learning rate falls after so many values in a row without a better one"
+    )
+    factor: float = Field(0.5, gt=0, lt=1, description="factor by which the learning rate then falls")
+    min_scale: float = Field(
+        0.01, gt=0, lt=1, description="smallest share of the scheduled learning rate that is left"
+    )
 
 
 class AdaptiveKlConfig(PartConfig):
     """Where the KL to the reference is steered to, and how fast."""
 
-    target: float = Field(gt=0, description="KL to the reference, in nats a token, that is aimed at")
+    target: float = Field(gt=0, description="the KL to the reference to aim at, in nats a token")
     gain: float = Field(
-        0.1, gt=0, le=1, description="how much the coefficient changes: by gain times the error"
+        0.1, gt=0, le=1, description="how much the coefficient changes in a step: by gain times the error"
     )
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:

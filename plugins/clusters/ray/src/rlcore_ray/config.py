@@ -15,7 +15,7 @@ class RayConfig(ClusterConfig):
 
     address: str | None = Field(
         default=None,
-        description="HOST:PORT of a Ray that is there; the run starts one of its own where not given.",
+        description="HOST:PORT of a running Ray; none: the run starts a Ray of its own",
     )
 
     def diagnose(self) -> Iterable[Diagnosis]:

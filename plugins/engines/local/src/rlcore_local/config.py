@@ -17,14 +17,14 @@ class LocalConfig(EngineConfig):
     )
     publish: Literal["shared_memory", "disk", "delta", "broadcast"] = Field(
         default="shared_memory",
-        description="how new weights reach the server: from memory that the trainer shares, as a directory "
-        "that it reads, as a file of what has changed, or from the trainer's memory by NCCL or gloo",
+        description="how new weights reach the server; shared_memory: in memory that the trainer shares; "
+        "disk: as a directory; delta: as a file of what has changed; broadcast: by NCCL or gloo",
     )
     bucket_mb: int = Field(
         default=256,
         ge=1,
         le=1024,
-        description="megabytes of weights on their way at the same time, by shared_memory and broadcast",
+        description="megabytes of weights that travel at the same time, with shared_memory and broadcast",
     )
     broadcast_limit_s: float = Field(
         default=120.0,

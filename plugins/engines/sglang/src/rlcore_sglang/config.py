@@ -30,15 +30,15 @@ class SglangConfig(EngineConfig):
     )
     publish: Literal["disk", "delta", "tensor", "broadcast"] = Field(
         default="disk",
-        description="how new weights reach the server: as a directory that it reads, as a file of what has "
-        "changed from which that directory is made on its host, by handle to the trainer's memory on the "
-        "same device (by value over HTTP from another one), or from the trainer's memory by NCCL or gloo",
+        description="how new weights reach the server; disk: as a directory; delta: as a file of what has "
+        "changed; tensor: by handle to the trainer's memory on the same device, else over HTTP; broadcast: "
+        "by NCCL or gloo",
     )
     bucket_mb: int = Field(
         default=256,
         ge=1,
         le=1024,
-        description="megabytes of weights in one request of the ways `tensor` and `broadcast`",
+        description="megabytes of weights that travel at the same time, with tensor and broadcast",
     )
     broadcast_limit_s: float = Field(
         default=120.0,

@@ -11,7 +11,7 @@ class TurnsConfig(Config):
     """The limits of an episode."""
 
     max_environments: int | None = Field(
-        None, ge=1, description="environments at the same time; others wait. None: as many as samples"
+        None, ge=1, description="environments at the same time; others wait; none: no bound"
     )
     max_turns: int = Field(16, ge=1, description="answers of the policy; then the sample is truncated")
     max_turn_tokens: int | None = Field(
@@ -20,7 +20,9 @@ class TurnsConfig(Config):
     reset_timeout: float = Field(30.0, gt=0, description="seconds that a reset may take")
     step_timeout: float = Field(30.0, gt=0, description="seconds that a step may take")
     observation: str = Field(
-        "{observation}", pattern=r"\{observation\}", description="how an observation follows a prompt of text"
+        "{observation}",
+        pattern=r"\{observation\}",
+        description="the text around an observation, if the prompt is a text",
     )
 
 
@@ -29,7 +31,7 @@ class EnvironmentConfig(TurnsConfig):
 
     kind: Literal["class", "gymnasium", "openenv", "textarena", "verifiers"] = Field(
         "class",
-        description="what `environment` names: a class of one's own, or an environment of that package",
+        description="what `environment` names: a class of your own, or an environment of that package",
     )
     environment: str = Field(
         min_length=1,
@@ -45,7 +47,7 @@ class HarborConfig(TurnsConfig):
 
     max_environments: int | None = Field(16, ge=1, description="trials at the same time; others wait")
     step_timeout: float = Field(
-        600.0, gt=0, description="seconds that the tests may take, where the task does not say fewer"
+        600.0, gt=0, description="seconds that the tests may take, if the task does not say fewer"
     )
     command_seconds: float = Field(30.0, gt=0, description="seconds that a command may take")
     memory_mib: int = Field(2048, ge=64, description="address space of each process of a command")
@@ -60,14 +62,16 @@ class EnvironmentRewardConfig(RewardConfig):
     """Where the rewards count."""
 
     credit: Literal["turn", "episode"] = Field(
-        "turn", description="each at the end of its turn, or their sum at the end of the response"
+        "turn",
+        description="which token gets a reward; turn: the last one of each turn; episode: the last one of "
+        "all, the sum",
     )
 
 
 class EpisodesConfig(Config):
     """A prompt and seeds."""
 
-    text: str = Field(min_length=1, description="what stands before the first observation")
+    text: str = Field(min_length=1, description="text before the first observation")
     chat: bool = Field(False, description="send the text as the user's message of a chat")
     size: int = Field(10_000, ge=2, le=1_000_000, description="seeds, held-out ones included")
     held_out: int = Field(256, ge=1, description="seeds that are only evaluated")
@@ -77,14 +81,17 @@ class EpisodesConfig(Config):
 class HarborTasksConfig(Config):
     """Folders of tasks."""
 
-    path: str = Field(min_length=1, description="a task's folder, or a folder with such, at any depth")
+    path: str = Field(
+        min_length=1, description="the folder of a task, or a folder with several of them at any depth"
+    )
     images: str | None = Field(
         None,
-        description="folder of unpacked images, by the tasks' names, in place of this machine's system",
+        description="folder with an unpacked image for each task, by its name, in place of this machine's "
+        "system",
     )
     ignore_run: bool = Field(
         False,
-        description="take tasks whose Dockerfile has RUN, and pass it over: this machine has what they need",
+        description="play tasks whose Dockerfile has RUN without it: this machine has what they need",
     )
     skip_unfit: bool = Field(False, description="leave out tasks that need more than a sandbox, and say so")
     held_out: int = Field(0, ge=0, description="tasks that are only evaluated: the last ones by name")
@@ -92,7 +99,7 @@ class HarborTasksConfig(Config):
         "You work in a Linux shell. Write one command or script at a time, in a block that begins with "
         "```bash and ends with ```; you then read its output. Each one starts in the same folder. When the "
         "task is done, answer without a block.",
-        description="what stands before a task's instruction",
+        description="text before a task's instruction",
     )
 
     _absolute = field_validator("path", "images")(absolute_path)

@@ -11,9 +11,9 @@ class FreezeConfig(Config):
     """Which parameters stay as they are."""
 
     pattern: tuple[str, ...] = Field(
-        min_length=1, description="regular expression that is found in the names of frozen parameters"
+        min_length=1, description="regular expression; parameters are frozen if it is found in their names"
     )
-    invert: bool = Field(False, description="freeze what no pattern is found in, instead")
+    invert: bool = Field(False, description="freeze all other parameters instead")
 
     @field_validator("pattern")
     @classmethod

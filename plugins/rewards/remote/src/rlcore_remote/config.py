@@ -22,11 +22,11 @@ class ServerConfig(RewardConfig):
         3,
         ge=0,
         le=100,
-        description="further tries of a request that the server failed; a frozen model is asked until "
-        "`retry_budget` is used up",
+        description="how often a failed request is repeated; a frozen model is asked until `retry_budget` is "
+        "used up",
     )
     retry_budget: float = Field(
-        60.0, ge=0, le=3600, description="seconds after which nothing is tried again, for a whole group"
+        60.0, ge=0, le=3600, description="seconds after which no request of a group is repeated"
     )
 
 
@@ -48,10 +48,8 @@ class RemoteConfig(EachConfig):
             )
         return url
 
-    score_key: str = Field(
-        "score", min_length=1, description="key of the score, where the answer is an object"
-    )
-    parts_key: str = Field("parts", min_length=1, description="key of the named parts, where there are some")
+    score_key: str = Field("score", min_length=1, description="key of the score, if the answer is an object")
+    parts_key: str = Field("parts", min_length=1, description="key of the named parts, if there are any")
 
 
 class JudgeConfig(AsksChat, EachConfig):
@@ -113,7 +111,7 @@ class JudgeConfig(AsksChat, EachConfig):
 class RewardModelConfig(AsksScores, ServerConfig):
     """Settings of `reward_model`."""
 
-    sigmoid: bool = Field(False, description="whether the score is made a number from 0 to 1")
+    sigmoid: bool = Field(False, description="turn the score into a number from 0 to 1")
 
     @field_validator("tokenizer")
     @classmethod
