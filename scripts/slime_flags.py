@@ -42,11 +42,15 @@ def _said(rule: Rule) -> str:
     for word, why in (("implied", rule.implied), ("no meaning", rule.idle), ("not possible", rule.no)):
         if why:
             return f"**{word}**: {_escaped(why)}"
-    note = f": {_escaped(rule.note)}" if rule.note else ""
     settings = [rule.to] if rule.to else _settings(rule)
     own = "FIELD"  # many flags share this row
     shown = ", ".join(f"`{flag_name(setting).replace('*', own)}`" for setting in settings)
-    return f"{shown}{note}" if shown else _escaped(rule.note)
+    note = _escaped(rule.note)
+    if not note or note.startswith(
+        (shown.removesuffix("`"), f"`{flag_name(settings[0])}" if settings else "-")
+    ):
+        return note or shown  # the note names the setting itself
+    return f"{shown}: {note}" if shown else note
 
 
 def _settings(rule: Rule) -> list[str]:

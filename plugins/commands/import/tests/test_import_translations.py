@@ -48,6 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "--num-experts 8 --tensor-model-parallel-size 4": {"megatron.expert_tensor_parallel_size": 4},
     "train_async.py --lr 1": {"max_staleness": 1},
+    "--prompt-data a.jsonl@[0:10]": {"data": "a.jsonl[0:10]"},
     "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
     "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},
     "--max-tokens-per-gpu 4096 --context-parallel-size 4 --rollout-max-response-len 8192": {
@@ -162,7 +163,6 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
         ("--rollout-batch-size 8", "--n-samples-per-prompt"),
         ("--use-tis --custom-tis-function-path my.tis", "--custom-tis-function-path"),
         ("--global-batch-size 7 --rollout-batch-size 4", "--global-batch-size"),
-        ("--prompt-data a.jsonl@[0:10]", "--prompt-data"),
         ("--num-rollout 0", "--num-rollout"),
         ("--rollout-num-gpus 8 --prefill-num-servers 8", "--prefill-num-servers"),
         ("--load A --save B", "--load"),

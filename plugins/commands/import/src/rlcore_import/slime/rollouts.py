@@ -22,9 +22,9 @@ REWARDS: Mapping[str, Settings] = {
 """`--rm-type` → what scores here."""
 
 
-def data(run: Run, name: str) -> Said | Settings:
-    path, at, _ = run.text(name).partition("@[")
-    return impossible("rlcore trains on whole files; write the rows into one") if at else {"data": path}
+def data(run: Run, name: str) -> Settings:
+    path, at, rows = run.text(name).partition("@[")
+    return {"data": f"{path}[{rows}" if at else path}
 
 
 def input_key(run: Run, name: str) -> Settings:
