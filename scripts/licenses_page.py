@@ -56,7 +56,9 @@ build with it; keep the license text with copies.
 
 `make test` checks these packages, and all that they need in turn, against a list of licenses that fit. Where
 the table says `BSD`, the metadata do not say which BSD license it is. On a machine with a GPU, the CUDA build
-of torch brings libraries of NVIDIA, under NVIDIA's own terms. `python scripts/licenses_page.py` makes this page.
+of torch brings libraries of NVIDIA, under NVIDIA's own terms.
+
+`python scripts/licenses_page.py` makes this page from the metadata of the installed packages.
 
 """
 
