@@ -55,8 +55,8 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
     length = "--epochs" if new.run.epochs else "--steps"
     if lengths[0] != lengths[1] and old.run.optimizer.lr_schedule != "constant":
         raise ConfigError(
-            f"{length}: the learning rate of the steps already taken depends on it with --lr-schedule "
-            f" {old.run.optimizer.lr_schedule}; leave the flag out."
+            f"{length}: with --lr-schedule {old.run.optimizer.lr_schedule} the learning rate of the steps "
+            "already taken depends on it; leave the flag out."
         )
     trainer = new.trainer.config
     tables = [trainer.table, *(f"{role}.{trainer.table}" for role in ROLES)]

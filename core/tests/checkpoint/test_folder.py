@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, r"part/data is missing\.$"),
     "extra": (
         lambda file: file.with_name("more").write_text("x"),
-        r"part/more is not a file of that checkpoint; take it away\.$",
+        r"part/more is not a file of that checkpoint; remove it\.$",
     ),
 }
 

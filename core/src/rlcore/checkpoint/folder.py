@@ -108,7 +108,7 @@ def check_files(folder: Path) -> None:
         raise CheckpointError(f"{folder / COMPLETE_MARKER} is damaged: its {_FILES!r} is no table.")
     for name in sorted({*expected, *_names(folder)}):
         if name not in expected:
-            raise CheckpointError(f"{folder / name} is not a file of that checkpoint; take it away.")
+            raise CheckpointError(f"{folder / name} is not a file of that checkpoint; remove it.")
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder / name} is missing.")
     try:

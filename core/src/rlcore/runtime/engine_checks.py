@@ -47,7 +47,7 @@ def check_ports(first: int | None, engines: int) -> None:
     for port in range(first, first + engines) if first else ():
         if not is_free(port):
             raise ConfigError(
-                f"--engine.port: found {first}{among}, but port {port} of this machine is in use, or none; "
+                f"--engine.port: found {first}{among}, but port {port} is in use, or does not exist; "
                 "name another."
             )
 
