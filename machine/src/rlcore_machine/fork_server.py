@@ -40,7 +40,7 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """Its process id, once it is there. ProcessLookupError where it could not be forked."""
+        """Its process id, once it is there. ProcessLookupError if it could not be forked."""
         with self._lock:
             if self._pid is None:
                 self._pid = self._next()

@@ -66,7 +66,7 @@ class Sandbox:
 
     A program has no network, sees of the machine's files only the system's and the interpreter's, and runs as
     a user without rights. `python`: the interpreter of Python programs, by default the one that this
-    environment was made of; raises `ConfigError` where it is none. `isolated=False`: limits and a filter of
+    environment was made of; raises `ConfigError` if it is none. `isolated=False`: limits and a filter of
     system calls alone. `folders`: path inside → folder of the machine that programs may change; anybody must
     be able to write there. Their /tmp is emptied between programs, unless it is one of these. `system`: a
     folder with another file system, an unpacked image of a container, in place of the machine's; then only
@@ -98,7 +98,7 @@ class Sandbox:
         self._end: Callable[[], object] = lambda: None
 
     def run(self, source: str, stdin: str = "") -> ProgramEnd:
-        """The Python program `source`, given `stdin`. Raises `SandboxError` where the sandbox fails."""
+        """The Python program `source`, given `stdin`. Raises `SandboxError` if the sandbox fails."""
         with self._folder(0o777) as folder:
             return self._run({"files": {"main.py": source}, "flags": _FLAGS, "stdin": stdin, **folder})
 

@@ -25,7 +25,7 @@ TestPart = SUITE.get()
 
 
 def require_pytest(kind: str) -> None:
-    """Raises `MissingPackageError` where it is not installed."""
+    """Raises `MissingPackageError` if it is not installed."""
     missing = [dist for module, dist in NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise MissingPackageError(

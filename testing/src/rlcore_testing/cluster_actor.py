@@ -15,7 +15,7 @@ class Counter:
     """Counts, waits, fails and ends as it is told to."""
 
     def __init__(self, count: int = 0) -> None:
-        """EngineError where `count` is negative."""
+        """EngineError if `count` is negative."""
         if count < 0:
             raise EngineError("It cannot count from below zero.")
         self._count = count

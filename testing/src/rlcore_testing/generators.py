@@ -52,7 +52,7 @@ class GeneratorConformance(Conformance):
     def of(cls, subject: Subject) -> type[Self]:
         """It answers the first prompt. It may write prompts; whether it samples, a first answer shows.
 
-        Raises `ConfigError` where it can answer no prompt of the suite.
+        Raises `ConfigError` if it can answer no prompt of the suite.
         """
         known = {"asked": subject.prompts[0]} if subject.prompts else {}
         made = cls.with_values(part=subject.part, writes_prompts=True, max_tokens=ROOM, **known)

@@ -85,7 +85,7 @@ class RewardConformance(Conformance):
     def of(cls, subject: Subject) -> type[Self]:
         """It judges made-up answers to the prompts, the label among them.
 
-        Raises `ConfigError` where it can judge no answer to the prompts of the suite.
+        Raises `ConfigError` if it can judge no answer to the prompts of the suite.
         """
         made = cls.with_values(
             part=RewardPart(**vars(subject.part)),

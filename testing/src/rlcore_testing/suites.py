@@ -39,7 +39,7 @@ SUITES: Mapping[str, str] = {
 def check(kind: str, subject: Subject) -> Iterator[Finding]:
     """Asks what every part must fulfill, then each property of the suite of `kind`.
 
-    Raises `UserError` where that cannot be done here.
+    Raises `UserError` if that cannot be done here.
     """
     if subject.part is not None:
         about_part = list(findings(PartConformance.of(subject)))

@@ -30,7 +30,7 @@ class TrackerConformance(Conformance):
     """Subclass it as `Test…` and give `tracker` or `part`."""
 
     def tracker(self) -> Tracker:
-        """A new instance. Raises `NotBuiltError` where the user must do something first, such as log in."""
+        """A new instance. Raises `NotBuiltError` if the user must do something first, such as log in."""
         try:
             made: Tracker = self.part.build()
         except UserError as error:

@@ -19,7 +19,7 @@ def decoder_facts(
 ) -> ModelFacts:
     """The facts of a decoder, from the names in config.json that most families share.
 
-    `qkv_bias`, `qk_norm`: the family has them although config.json does not say so. KeyError where a value is
+    `qkv_bias`, `qk_norm`: the family has them although config.json does not say so. KeyError if a value is
     missing.
     """
     hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])

@@ -62,7 +62,7 @@ _MARKS: Mapping[ToolFormat, tuple[str, ...]] = {
 
 
 def tool_format(template: str | None) -> ToolFormat:
-    """The format that a chat template tells the model to use. Raises `ModelError` where it names none."""
+    """The format that a chat template tells the model to use. Raises `ModelError` if it names none."""
     for dialect, marks in _MARKS.items():
         if template and all(mark in template for mark in marks):
             return dialect

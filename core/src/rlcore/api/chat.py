@@ -40,7 +40,7 @@ def render_prompt(
 ) -> tuple[int, ...]:
     """Ids of `messages` and of the begin of the assistant's next one.
 
-    `options`: further variables of the template (`enable_thinking`). Raises `DataError` where the template
+    `options`: further variables of the template (`enable_thinking`). Raises `DataError` if the template
     cannot write them.
     """
     return text_ids(tokenizer, chat_text(tokenizer, messages, tools, options))

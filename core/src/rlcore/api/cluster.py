@@ -89,7 +89,7 @@ class Cluster(Protocol):
         """
 
     async def watch(self, limit_s: float) -> None:
-        """Raises `WorkerError` where a process of its own on this machine ends, or is stopped for `limit_s`.
+        """Raises `WorkerError` if a process of its own on this machine ends, or is stopped for `limit_s`.
 
         Never returns.
         """

@@ -95,7 +95,7 @@ class Engine(Generic[C]):
         raise NotImplementedError
 
     def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
-        """A UserError where the server has no such fields. Must work where the server is not installed.
+        """A UserError if the server has no such fields. Must work where the server is not installed.
 
         `table`: the user's table that they stand in, for the sentence; None: the engine's own.
         """
@@ -105,13 +105,13 @@ class Engine(Generic[C]):
             )
 
     def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
-        """Called before any process starts: a UserError where the engine is not installed or `fields` are
+        """Called before any process starts: a UserError if the engine is not installed or `fields` are
         wrong.
         """
         self.check_fields(fields, table=table)
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
-        """A UserError where the server cannot load a model of this config.json."""
+        """A UserError if the server cannot load a model of this config.json."""
 
     def devices(self, fields: Mapping[str, Any]) -> int:
         """How many GPUs one engine with `fields` takes on a machine with GPUs; 0: it computes on the CPU."""

@@ -105,7 +105,7 @@ class CheckingGenerator(Protocol):
     """A generator that cannot answer every prompt, or needs something of the tokenizer."""
 
     def check(self, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
-        """Raises `UserError` where it cannot. Called with each set of prompts, before any process starts."""
+        """Raises `UserError` if it cannot. Called with each set of prompts, before any process starts."""
 
 
 @runtime_checkable
@@ -137,7 +137,7 @@ class GenerationClient(Protocol):
         rid: str,
         session: str | None,
     ) -> Sequence[Completion]:
-        """`n` completions. Raises `EngineError` where the engine cannot give them.
+        """`n` completions. Raises `EngineError` if the engine cannot give them.
 
         `session`: "NAME/N" asks the engine to begin the N requests of that name together, so that it computes
         the same batches in every run. An engine that cannot ignores it.

@@ -42,7 +42,7 @@ class Packed(Sequence[N]):
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Of little-endian numbers. Raises ValueError where `data` is no whole number of them."""
+        """Of little-endian numbers. Raises ValueError if `data` is no whole number of them."""
         values: array[N] = array(cls.code)
         values.frombytes(data)
         if sys.byteorder == "big":

@@ -20,7 +20,7 @@ C = TypeVar("C", bound=Config, default=Config, covariant=True)
 def load(factory: str, name: str) -> Any:
     """The attribute that `factory` ("package.module:attribute") names, imported now.
 
-    PluginError where there is none; `name`: of the part that it belongs to.
+    PluginError if there is none; `name`: of the part that it belongs to.
     """
     module, _, attribute = factory.partition(":")
     try:

@@ -66,7 +66,7 @@ class Producer(Protocol):
         """What `load` needs, as JSON. A run that is saved and resumed must lose no prompt and repeat none."""
 
     def load(self, state: Mapping[str, Json]) -> None:
-        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
+        """Go on where `state` was taken. Raises `CheckpointError` if the data are not the same."""
 
 
 class PromptEncoder(Protocol):

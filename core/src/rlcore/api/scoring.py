@@ -31,7 +31,7 @@ class CheckedReward(Protocol):
 
     @classmethod
     def check(cls, config: Any) -> None:
-        """Raises `UserError` where the reward cannot work here. Called before any process starts."""
+        """Raises `UserError` if the reward cannot work here. Called before any process starts."""
 
 
 class AskingReward(Protocol):
@@ -78,7 +78,7 @@ class GroupOrder(Protocol):
 def accepted_answers(label: Json) -> list[str]:
     """The accepted answers: a string, another JSON scalar in its JSON spelling, or a list of these.
 
-    `ValueError` where there are none.
+    `ValueError` if there are none.
     """
     labels = label if isinstance(label, list | tuple) else [label]
     if not labels or any(answer is None or isinstance(answer, dict | list) for answer in labels):

@@ -42,7 +42,7 @@ class Cursor(Protocol):
         """What `load` needs, as JSON."""
 
     def load(self, state: Mapping[str, Json]) -> None:
-        """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
+        """Go on where `state` was taken. Raises `CheckpointError` if the data are not the same."""
 
 
 class PromptSource(Protocol):

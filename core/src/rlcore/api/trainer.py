@@ -161,7 +161,7 @@ class Stateful(Protocol):
     def load(self, folder: Path) -> None:
         """Load what `Staged.write` wrote. Under the same layout, training then goes on bit for bit.
 
-        CheckpointError where `folder` is missing, damaged or of another model. A checkpoint may come from
+        CheckpointError if `folder` is missing, damaged or of another model. A checkpoint may come from
         anywhere, so loading must not run code in it. Collective.
         """
 
@@ -365,7 +365,7 @@ class Trainer(Protocol):
         """Write the new directory `out` for transformers and SGLang, in the dtype of `source.spec`.
 
         It appears whole or not at all, with `checksums.json`. Config, tokenizer, chat template and generation
-        config come from `source.spec.path`. CheckpointError where `out` exists, the disk has no room, or
+        config come from `source.spec.path`. CheckpointError if `out` exists, the disk has no room, or
         `source` is damaged or of another model. `ranks`: processes that may share the work; they need the
         `plugin_files`.
         """

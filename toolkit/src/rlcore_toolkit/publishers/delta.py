@@ -88,7 +88,7 @@ def read_changes(file: Path) -> Changes:
 def apply_delta(file: Path, held: Mapping[str, Tensor], version: str) -> Iterator[tuple[str, Tensor]]:
     """The new tensors (name, on the CPU) that `file` makes of `held`, whose version is `version`.
 
-    Take them all before using one: DeltaError where `file` is made for another version, is damaged, or makes
+    Take them all before using one: DeltaError if `file` is made for another version, is damaged, or makes
     something else of `held` than what was published.
     """
     changes = read_changes(file)

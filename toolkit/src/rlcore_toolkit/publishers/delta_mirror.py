@@ -37,7 +37,7 @@ class Mirror:
     async def directory(self, root: Path, location: WeightsLocation) -> str:
         """A directory with the whole model of `location`, in `root`; the one before it stays.
 
-        DeltaError where a change is damaged.
+        DeltaError if a change is damaged.
         """
         if not location.chain:
             return location.directory
