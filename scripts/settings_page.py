@@ -20,6 +20,9 @@ This page lists every setting of a run and of the bundled parts: flag, default, 
 rlcore train --algo grpo --model qwen3 --help      # the settings of what you chose, with their defaults
 ```
 
+A list takes its flag once for each item. What is true or false has two flags, such as `--shuffle` and
+`--no-shuffle`, `--advantage.std` and `--no-advantage.std`.
+
 A recipe or a model's preset may have another default than this page: the help shows it.
 [Configuration](configuration.md) says how to give settings in a file or from Python.
 `python scripts/settings_page.py` makes this page from the config classes.

@@ -63,7 +63,7 @@ def known() -> set[str]:
     known |= {re.sub(r"^(--[a-z-]+)\.[\w-]+(?=\.)", r"\1.NAME", name) for name in known}
     known |= {f"--eval.NAME.{kind}.FIELD" for kind in ("reward", "generator", "source")}
     known |= {
-        f"--no-{name}" for name in re.findall(r"^\| `--([\w.-]+)` \| `(?:True|False)` ", tables, re.MULTILINE)
+        f"--no-{name}" for name in re.findall(r"^\| `--([\w.-]+)` \| `(?:true|false)` ", tables, re.MULTILINE)
     }
     known |= {f"{name.rpartition('.')[0]}.FIELD" for name in known}
     return known | {"--help", "--reward.NAME.FIELD", "--trainer.FIELD", "--source.chat-template-kwargs.NAME"}
