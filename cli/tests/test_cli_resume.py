@@ -16,7 +16,7 @@ def test_more_steps_need_a_schedule_that_does_not_bend(
     (tmp_path / "run.toml").write_text(capsys.readouterr().out)
     assert run(["train", "--resume", str(tmp_path), "--steps", "200", "--dry-run"]) == code
     error = capsys.readouterr().err
-    assert ("--steps: the learning rate of the steps already taken" in error) == (code == 2)
+    assert ("the learning rate of the steps already taken depends on it" in error) == (code == 2)
 
 
 def test_ranks_and_places_of_a_reference_may_change(
