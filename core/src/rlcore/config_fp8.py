@@ -9,9 +9,9 @@ Fp8Block = tuple[int, int]
 
 def fp8_block(quantization: Mapping[str, Any] | None) -> Fp8Block | None:
     """The block of config.json's `quantization_config`; None where it is not e4m3 with a scale a block."""
-    found = quantization or {}
-    block = found.get("weight_block_size")
-    if found.get("quant_method") != "fp8" or found.get("fmt", "e4m3") != "e4m3":
+    config = quantization or {}
+    block = config.get("weight_block_size")
+    if config.get("quant_method") != "fp8" or config.get("fmt", "e4m3") != "e4m3":
         return None
     if not isinstance(block, list | tuple) or len(block) != 2:
         return None

@@ -6,7 +6,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 from typing_extensions import TypeVar
 
@@ -32,10 +32,6 @@ def load(factory: str, name: str) -> Any:
     return target
 
 
-def _no_settings() -> Any:
-    return Config()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Part(Generic[C]):
     """One selected component: `factory` is `package.module:attribute`, called with its config.
@@ -45,13 +41,13 @@ class Part(Generic[C]):
 
     name: str
     factory: str
-    config: C = field(default_factory=_no_settings)
+    config: C = field(default_factory=cast(Any, Config))
     adapter: str = ""
 
     def load(self) -> Any:
         """The attribute that `factory` names, imported now; with an `adapter`, the factory that it makes."""
-        found = load(self.factory, self.name)
-        return load(self.adapter, self.name)(found, self.name) if self.adapter else found
+        target = load(self.factory, self.name)
+        return load(self.adapter, self.name)(target, self.name) if self.adapter else target
 
     def flat(self, table: str) -> dict[str, Any]:
         """The settings of its config by their dotted names, those of `table`."""
@@ -75,17 +71,17 @@ class RewardPart(Part[RewardConfig]):
 
     def load(self) -> Any:
         """As of every part. PluginError for a function that takes no config, without an `adapter`."""
-        found = super().load()
+        factory = super().load()
         if (
             not self.adapter
-            and inspect.isfunction(found)
-            and "config" not in inspect.signature(found).parameters
+            and inspect.isfunction(factory)
+            and "config" not in inspect.signature(factory).parameters
         ):
             raise PluginError(
                 f"Reward {self.name!r}: {self.factory} is a function without a parameter 'config', so no "
                 "factory; the record of such a function names an adapter, which makes one."
             )
-        return found
+        return factory
 
     def asks_for(self, name: str) -> bool:
         """Whether the factory has a parameter `name`."""

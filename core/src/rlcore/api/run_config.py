@@ -222,8 +222,8 @@ class TeacherOptions(Config):
     @property
     def teachers(self) -> tuple[tuple[str, str], ...]:
         """Name and URL of each of `teacher_url`; a name is empty where there is none."""
-        parts = [(one, *one.partition("=")) for one in self.teacher_url]
-        return tuple((name, url) if NAME.fullmatch(name) else ("", one) for one, name, _, url in parts)
+        parts = [(entry, *entry.partition("=")) for entry in self.teacher_url]
+        return tuple((name, url) if NAME.fullmatch(name) else ("", entry) for entry, name, _, url in parts)
 
 
 class AsynchronyOptions(Config):

@@ -195,7 +195,7 @@ def _typed(fields: Mapping[str, Any]) -> dict[str, Any]:
     typed = dict(fields)
     for name, value in fields.items():
         with contextlib.suppress(TypeError, ValueError):  # no text, no JSON, or NaN
-            found = parse_json(value)
-            if isinstance(found, bool | int | float) and json.dumps(found, allow_nan=False) == value:
-                typed[name] = found
+            parsed = parse_json(value)
+            if isinstance(parsed, bool | int | float) and json.dumps(parsed, allow_nan=False) == value:
+                typed[name] = parsed
     return typed

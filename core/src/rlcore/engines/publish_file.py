@@ -64,7 +64,7 @@ class Fp8Weights:
         names = shapes_in(model_path).keys()
         return cls(
             block=block,
-            names=frozenset(one for one in names if one + FP8_SCALE_SUFFIX in names),
+            names=frozenset(name for name in names if name + FP8_SCALE_SUFFIX in names),
             ue8m0=how.get("scale_fmt") == "ue8m0",
         )
 

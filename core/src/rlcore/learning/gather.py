@@ -28,11 +28,11 @@ def gather_rows(local: Sequence[Tensor], group: ProcessGroup | None) -> list[Ten
     dist.all_gather(counts, torch.tensor([len(tensor) for tensor in local]), group=group)
     row_bytes = torch.tensor([math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in local])
     sizes = torch.stack(counts) * row_bytes
-    found: list[Tensor] = []
+    gathered: list[Tensor] = []
     # By the sizes of the largest rank, so that all ranks cut their tensors into the same messages.
     for begin, end in _bundles(sizes.amax(0).tolist()):
-        found += _gathered(local[begin:end], sizes[:, begin:end].tolist(), group)
-    return found
+        gathered += _gathered(local[begin:end], sizes[:, begin:end].tolist(), group)
+    return gathered
 
 
 def _bundles(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -42,8 +42,8 @@ def generator_means(samples: Iterable[Sample]) -> dict[str, float]:
 
 def _means(prefix: str, named: Iterable[Mapping[str, float]]) -> dict[str, float]:
     parts: dict[str, list[float]] = {}
-    for one in named:
-        for name, value in one.items():
+    for table in named:
+        for name, value in table.items():
             parts.setdefault(name, []).append(value)
     return {f"{prefix}/{name}": mean(values) for name, values in sorted(parts.items())}
 

@@ -165,8 +165,8 @@ class GroupPipeline:
         except TimeoutError:
             return [[_failed(sample, TIMED_OUT)] for sample in samples], None
         if len(trajectories) != len(samples):
-            found = len(trajectories)
-            raise PluginError(f"The generator {self._name} made {found} samples of {len(samples)}.")
+            count = len(trajectories)
+            raise PluginError(f"The generator {self._name} made {count} samples of {len(samples)}.")
         check_generated(self._name, trajectories, samples)
         return trajectories, None
 

@@ -163,14 +163,14 @@ def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _shared(distributions: Iterable[str]) -> set[str]:
     """What these require that requires rlcore itself, and what that requires in turn: names as pip's."""
-    found: set[str] = set()
+    shared: set[str] = set()
     left = set(distributions)
     required = functools.cache(_required)  # most ask for the same ones
     while left:
-        new = {name for name in required(left.pop()) - found if OWN in required(name)}
-        found |= new
+        new = {name for name in required(left.pop()) - shared if OWN in required(name)}
+        shared |= new
         left |= new
-    return found
+    return shared
 
 
 def _required(name: str) -> set[str]:
@@ -180,9 +180,9 @@ def _required(name: str) -> set[str]:
         return set()
     without_extras = {"extra": ""}
     return {
-        canonicalize_name(one.name)
-        for one in wanted
-        if one.marker is None or one.marker.evaluate(without_extras)
+        canonicalize_name(requirement.name)
+        for requirement in wanted
+        if requirement.marker is None or requirement.marker.evaluate(without_extras)
     }
 
 

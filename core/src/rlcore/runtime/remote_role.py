@@ -86,8 +86,8 @@ class RemoteRole:
         places = torch.arange(count).split(batch.response_lengths.tolist())
         parts = self._round_of(batch, shares, method, options)
         columns = {name: part.new_empty(count, *part.shape[1:]) for name, part in parts[0].items()}
-        for rows, found in zip(shares, parts, strict=True):
-            for name, part in found.items() if rows else ():
+        for rows, answer in zip(shares, parts, strict=True):
+            for name, part in answer.items() if rows else ():
                 columns[name][torch.cat([places[row] for row in rows])] = part
         return columns
 
