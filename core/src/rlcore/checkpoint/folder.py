@@ -166,6 +166,7 @@ def _digests(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
 
 def _digest(path: Path) -> dict[str, Any]:
     digest, size = xxhash.xxh3_128(), 0
+    # Without a buffer, which would copy each of these large pieces once more.
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)

@@ -133,6 +133,7 @@ def _eval(choice: EvalChoice, run_source: Entry | None, settings: Mapping[str, S
     source = choice.source.config
     if choice.source == run_source and issubclass(source, DataConfig):
         inherited = {f"{table}.source.{key}": settings.get(f"source.{key}") for key in sorted(source.shared)}
+        # A setting of the evaluation's own wins over the run's.
         settings = {**{key: value for key, value in inherited.items() if value is not None}, **settings}
     parts = {kind: resolve_part(entry, settings, f"{table}.{kind}") for kind, entry in choice.parts.items()}
     return EvalSet(

@@ -66,6 +66,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
     if config is not None:
         check_model(resolved, config)
         for role in resolved.role_fields:
+            # A role that names a model of its own is checked when that is read, before the run starts.
             if not resolved.run.values()[f"{role}_model"]:
                 check_model(resolved, config, role)
     return resolved
@@ -117,6 +118,7 @@ def _complaints(
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
     if run.serving.engine_group:
+        # Each group has its own fields, so the engine is asked about every group instead.
         yield from engine_group_complaints(resolved, counts_engines="engines" in settings)
     else:
         yield from resolved.engine.config.complaints(run, resolved.engine_fields)

@@ -61,10 +61,12 @@ class EngineClient:
         self._http = Http(url, token)
         self._timeout_s = timeout_s
         self._control_s = control_timeout_s
+        # For generation alone: an abort must get through while all slots are taken.
         self._slots = asyncio.Semaphore(concurrency)
         self._vocab_size = vocab_size
         self._routed_experts = routed_experts
         self._capabilities = capabilities
+        # A request's id → the ids of its samples at the server, by which they can be aborted.
         self._running: dict[str, list[str]] = {}
         self._tally = EngineTally()
 
@@ -141,6 +143,7 @@ class EngineClient:
         body = {
             **prompt,
             **({"packed": True} if (await self.capabilities()).packed else {}),
+            # Nothing is sampled: the server only reads.
             "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
             "return_logprob": True,
             "logprob_start_len": start,
@@ -156,6 +159,7 @@ class EngineClient:
         if rid is None:
             await self._control(ABORT, {"rid": "", "abort_all": True})
             return
+        # A request that has ended meanwhile has nothing left to abort.
         for each in self._running.get(rid, ()):
             await self._end(each)
 
@@ -300,6 +304,7 @@ class EngineClient:
         prompt_tokens: int,
     ) -> list[Completion]:
         """What comes of the request `rid`, once `answering` has its answers. Until then it may be aborted."""
+        # `answering` has not begun yet, so the request can be aborted as soon as it is sent.
         self._running[rid] = _as_list(body["rid"])
         try:
             answers = await answering

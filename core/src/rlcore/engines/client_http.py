@@ -135,10 +135,12 @@ class Http:
             raise UnreachableError(
                 f"The connection to the engine at {self.url} is closed: {path} is not sent."
             )
+        # Not in `__init__`: a session belongs to the event loop in which it is made.
         if self._session is None:
             # A kept connection that the server has just closed looks like a failed POST, which may not be
             # repeated: this side gives it up first.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S)
+            # No limit of connections, since `EngineClient` counts its requests itself.
             self._session = aiohttp.ClientSession(
                 connector=connector, headers=self._headers, read_bufsize=MAX_EVENT_BYTES
             )

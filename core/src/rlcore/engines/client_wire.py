@@ -51,7 +51,10 @@ class Capabilities:
 def capabilities(info: Mapping[str, Any], endpoints: Iterable[str]) -> Capabilities:
     """From `/server_info` and the paths that the server has."""
     paths = frozenset(path.strip("/") for path in endpoints)
+    # SGLang honors the seed of a request under deterministic inference only, and ends there when asked for
+    # min-p.
     is_deterministic = bool(info.get("enable_deterministic_inference"))
+    # A server of ours says what it can do. What SGLang can do follows from its settings and its paths.
     says = frozenset(info.get("abilities", ()))
     return Capabilities(
         version=str(info["version"]),

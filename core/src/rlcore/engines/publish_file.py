@@ -145,6 +145,8 @@ def new_version(root: Path, version: int) -> Iterator[Path]:
         remove_folder(draft)
         draft.mkdir(parents=True)
         yield draft
+        # It is there where a version is written once more, whole, for an engine that could not use its
+        # changes.
         remove_folder(target)
         draft.rename(target)
     except (OSError, SafetensorError) as error:

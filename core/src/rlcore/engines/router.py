@@ -48,6 +48,7 @@ class Router:
         self._token = token
         port, metrics_port = str(free_port()), str(free_port())
         self.url = f"http://{LOOPBACK}:{port}"
+        # `-P`: the folder of the program is not on its path, where our modules could hide those of others.
         command = (sys.executable, "-P", router_launch.__file__, LOOPBACK, port, metrics_port, policy)
         self._process = ServerProcess(
             [*command, *([router_launch.DIVIDED] if divided else [])],
@@ -162,7 +163,9 @@ class RoutedEngine:
             except EngineError as error:
                 if not is_fault(error):
                     raise
+                # The router does not say which engine failed: each must answer, or be off the router's list.
                 await asyncio.gather(*(engine.settle() for engine in self._engines))
+                # No server came or went meanwhile, so the fault is the request's and would come again.
                 if changes == [engine.changes for engine in self._engines]:
                     raise
                 await first(engine.serving() for engine in self._engines)

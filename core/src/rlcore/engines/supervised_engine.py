@@ -129,10 +129,13 @@ class SupervisedEngine:
         self.changes = 0
         self._location: WeightsLocation | None = None
         self._newer = asyncio.Event()
+        # A count, not a flag: `load` waits within its own `_busy` while a replacement gets its weights in
+        # another.
         self._loading = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._server: RunningServer | None = None
+        # Pending while no server serves, and a new one after each loss: whoever waits gets the next server.
         self._serving: asyncio.Future[RunningServer] = asyncio.get_running_loop().create_future()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -149,6 +152,7 @@ class SupervisedEngine:
     async def stop(self) -> None:
         """End everything. May be called at any time."""
         if self._watcher is not None:
+            # First, or it would replace the server that ends here.
             await end_tasks([self._watcher])
         if self._server is not None:
             await self._server.client.close()
@@ -211,11 +215,14 @@ class SupervisedEngine:
         replaced once `resume` makes room. Does nothing if the server can't give its memory back.
         """
         await self._asked(lambda server: self._release(server, tags or get_args(MemoryTag)))
+        # Not before the answer: a server that is lost meanwhile is replaced, and its replacement needs room
+        # to start.
         self._shares = True
         self._has_room.clear()
 
     async def resume(self) -> None:
         """The server has all of its memory again; returns when one serves."""
+        # First: a server that was lost meanwhile is replaced only now, and the next line waits for it.
         self._has_room.set()
         await self._asked(lambda server: self._resume(server, *get_args(MemoryTag)))
 
@@ -229,6 +236,7 @@ class SupervisedEngine:
         with self._busy():
             if await self._load_with_others(location, keep_cache):
                 return
+            # Streamed pieces have gone on without the lost server, so `_load_alone` opens another stream.
             while self._has_room.is_set():
                 server = await self.serving()
                 with contextlib.suppress(LostError):
@@ -322,6 +330,8 @@ class SupervisedEngine:
         """Mark the server as lost; whoever asks now waits for the next. The first reason counts."""
         if not server.ended.done():
             server.ended.set_result(reason)
+            # A server that is lost before it served leaves the future as it is: others wait for that one
+            # already.
             if self.server is not None:
                 self._serving = asyncio.get_running_loop().create_future()
 
@@ -424,6 +434,7 @@ class SupervisedEngine:
         The trainer may be at the next version already: then they come with its publication.
         """
         while (location := self._location) is not None:
+            # Before the weights are brought: newer ones that are published meanwhile must not go unnoticed.
             self._newer.clear()
             try:
                 await self._bring(server, location)
@@ -435,6 +446,7 @@ class SupervisedEngine:
 
     async def _bring(self, server: RunningServer, location: WeightsLocation) -> None:
         """Like `_give`, for a server that does not serve yet. LostError if the server is lost first."""
+        # `_watch` watches only servers that serve: if this one dies before, nobody else would say so.
         end = asyncio.create_task(self._end_of(server))
         try:
             with self._busy():
@@ -457,6 +469,7 @@ class SupervisedEngine:
             if self._registry is not None:
                 await self._registry.remove(server.client.url)
         finally:
+            # Also where the registry fails, or `settle` would wait for ever.
             self.changes += 1
             server.delisted.set()
 

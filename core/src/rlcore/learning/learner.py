@@ -99,6 +99,7 @@ class Learner:
         Raises NotFiniteError where a loss or a gradient is not finite. The mini-batch is then saved in the
         run's folder and has changed no weight.
         """
+        # It stays so until a mini-batch had fresh tokens to compare (`_train_all`).
         self._unchecked |= first
         # Counted over all ranks: a rank without live tokens must take part in the others' collective calls.
         counts = torch.tensor([int((local.per_token["loss_mask"] > 0).sum()), len(local)])
@@ -208,6 +209,7 @@ class Learner:
         # `unit` marks what must be trained on together, such as both responses of a pair.
         together = local.per_sample.get("unit", local.per_sample["rollout"])
         position_B, together_B = gather_rows([local.per_sample["position"], together], self._group)
+        # In the order of the whole batch: the mini-batches must not depend on which rank has which samples.
         order_B = torch.argsort(position_B)
         minibatch_B = assign_minibatches(together_B[order_B], self._run.optimizer.minibatches)
         rows = rows_of(local.per_sample["position"], position_B[order_B])
@@ -215,6 +217,7 @@ class Learner:
 
     def _prepared(self, local: TrainBatch, kl: KlOptions) -> TrainBatch:
         run = self._run
+        # Each rank prepares the whole batch, so that no baseline and no denominator depends on the split.
         whole = gather_batch(local, self._group)
         if kl.kl_coef and kl.kl_place == "reward":  # before the estimator, which reads the rewards
             whole = in_rewards(whole, kl)
@@ -235,12 +238,14 @@ class Learner:
             self._objective,
             temperature=self._run.sampling.temperature,
             tokens_per_rank=self._run.optimizer.tokens_per_rank,
+            # Measured in every run, for `train/entropy`; with a gradient only where the loss has a bonus.
             entropy=True,
             entropy_grad=self._run.loss.entropy_coef > 0,
             chosen=TOP_IDS if self._settings.top_tokens else None,
         )
         gap = self._objective.take_gap_max()
-        # the stages of a pipeline that see no log-probs bring 0
+        # The stages of a pipeline that see no log-probs bring 0. A NaN becomes infinity, which no maximum
+        # loses.
         known = torch.tensor(math.inf if math.isnan(gap) else gap, dtype=torch.float64)
         return result, float(self._largest(known))
 
@@ -278,6 +283,7 @@ class Learner:
                 same_forward=not self._settings.rollout_as_old,
             )
         if self._has_initial_reference:
+            # After the first update the policy has left its reference.
             self._has_initial_reference = False
             is_apart = self._run.kl.reference_ranks > 0
             check_reference(result, dtype=self._settings.dtype, is_apart=is_apart)

@@ -58,6 +58,7 @@ def prepare(
     for number in range(minibatches):
         of_sample_B = minibatch_B == number
         of_token_R = of_sample_B[segments_R]
+        # The samples of this mini-batch, numbered from 0.
         segment_B = torch.cumsum(of_sample_B, 0) - 1
         weights_R[of_token_R] = token_weights(
             mask_R[of_token_R],

@@ -123,6 +123,7 @@ class Engines:
         self._rounds += 1
         engines = len(self.clients)
         gates = [
+            # As many members as this engine gets contexts of the turn.
             StartBarrier(f"{self._name}{self._rounds}", len(range(place, count, engines)) * len(samplings))
             if in_step
             else None

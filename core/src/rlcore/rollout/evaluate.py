@@ -120,6 +120,8 @@ class Evaluator:
             make,
             [evaluation.sampling],
             pipeline.scorer,
+            # A barrier holds one request for each context, the first. A generator that makes the samples of a
+            # group one by one sends several.
             in_step=pipeline.by_group and self._in_step,
         )
         # an answer that no reward could judge is still one

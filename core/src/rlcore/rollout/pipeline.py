@@ -68,6 +68,7 @@ class GroupPipeline:
             check_metadata([draw.prompt], self._run.data.metadata_columns)
             fresh = fresh_of(self._encoder.encode(draw.prompt))
         except DataError as error:
+            # Other groups of the round wait for the first request of this one, which never comes.
             ctx.close()
             _log.warning("%s It is left out.", error)
             return GroupOutcome.unanswered(draw, fresh_of(()), UNFIT)
@@ -102,6 +103,7 @@ class GroupPipeline:
             amiss += bad.values()
         samples = [sample for trajectory in trajectories for sample in trajectory]
         generated = time.perf_counter()
+        # Asked for only now: weights may have been published while the engine generated.
         versions().check(sample for sample in samples if sample.status not in UNUSABLE)
         return GroupOutcome(
             group=Group(group_id=draw.group_id, prompt=draw.prompt, samples=tuple(samples), epoch=draw.epoch),
@@ -153,6 +155,8 @@ class GroupPipeline:
         """One call of the generator, within its time limit: for a group, or for a single sample."""
         try:
             async with asyncio.timeout(self._run.limits.generator_timeout):
+                # Within the time limit: a TimeoutError that the generator raises itself is a crash of it, and
+                # not this limit.
                 with blamed(self._name):
                     if self._group_generator is not None:
                         group = await self._group_generator.generate_group(ctx, samples)

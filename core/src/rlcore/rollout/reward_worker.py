@@ -78,6 +78,7 @@ def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
     except PluginError as error:
         failure = Failure(kind="build", reason=str(error))
     connection.sendall(message(failure))
+    # Buffered: `read` gives as many bytes as it was asked for, except at the end of the connection.
     groups = connection.makefile("rb")
     while mix is not None and (length := groups.read(LENGTH.size)):
         samples = pickle.loads(groups.read(*LENGTH.unpack(length)))

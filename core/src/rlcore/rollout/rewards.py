@@ -122,6 +122,7 @@ class RewardForkServer:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         told = (tokenizer, settings, tuple(plugin_files), tuple(parts))
+        # One pickle behind the other: `reward_worker.imported` installs the files before it reads the parts.
         self._content = b"".join(map(pickle.dumps, told))
         self._memory_gib = memory_gib
         self._lock = threading.Lock()
@@ -138,6 +139,8 @@ class RewardForkServer:
                 self._end()
                 self._server = ForkServer((), prepare=(f"{name}:imported", self._content))
             near, far = socket.socketpair()
+            # What is forked gets a copy. With this one open too, the end of the process would not close the
+            # connection.
             with far:
                 process = self._server.fork(f"{name}:work", [self._memory_gib], [far.fileno()], prints=True)
             return RewardProcess(process, near)
@@ -183,6 +186,8 @@ class RewardPool:
         self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._waiting: deque[_Asked] = deque()
+        # The event loop holds its tasks weakly: without these references one could be collected before it
+        # ends.
         self._tasks: set[asyncio.Task[None]] = set()
         self._logged: set[str] = set()
 
@@ -228,6 +233,7 @@ class RewardPool:
         self.stop()
 
     def _serve_soon(self) -> None:
+        # At least one task for each group that waits, so that none is left when a worker becomes idle.
         serving = asyncio.create_task(self._serve())
         self._tasks.add(serving)
         serving.add_done_callback(self._tasks.discard)
@@ -351,6 +357,7 @@ class _Worker:
                     self._release()
 
     async def _start(self) -> None:
+        # In a thread: it may have to start a fork server first, or to wait for another worker that does.
         child = await asyncio.to_thread(self._fork_server.fork)
         with self._lock:
             self._child = child
@@ -360,7 +367,7 @@ class _Worker:
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 failure: Failure | None = await child.receive()
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError) as error:  # a TimeoutError is an OSError
             if not child.is_forked:  # the fork server itself hangs, in an import for example
                 await asyncio.to_thread(self._fork_server.renew)
             ended = await self._end(EXIT_GRACE_S)
@@ -376,6 +383,8 @@ class _Worker:
             if self._child is not None:
                 self._child.kill()
                 self._child.wake()
+            # In use, it is closed by `_busy`: the event loop still watches its descriptor, whose number a new
+            # file could get.
             if not self._is_busy:
                 self._release()
 
@@ -390,7 +399,7 @@ class _Worker:
         try:
             await self._exchange(groups)
             self.is_quick = time.monotonic() - begin < QUICK_S * count
-        except TimeoutError:
+        except TimeoutError:  # before OSError, which includes it
             self.is_quick = False
             await self._end(0)
             reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"

@@ -58,6 +58,7 @@ class EngineGroup:
 
         self._prepared, self._here = prepared, cluster.here
         self._part = prepared.resolved.engine
+        # A new token for each run: whoever finds a port of its servers cannot use it.
         token = external.token() if prepared.engine_urls else secrets.token_urlsafe(32)
         self.spares = Spares(limit=prepared.resolved.run.serving.engine_replacements)
         self._servers = Servers(cluster, prepared.resolved, token, self.spares)
@@ -81,6 +82,7 @@ class EngineGroup:
             for index, launcher in enumerate(launchers)
         ]
         self._engines, self._evaluating = self._every[:own], self._every[own:]
+        # The client of the router, once that runs.
         self._asking: EngineClient | None = None
         self.clients: Sequence[FleetEngine | RoutedEngine] = Fleet(self._engines).clients
         """A client for each engine, in order. With a router, each client asks the router."""
@@ -148,6 +150,7 @@ class EngineGroup:
         limit_s = run.limits.publish_timeout
         try:
             async with asyncio.timeout(limit_s), self._streamed(location, len(engines)) as mine:
+                # At the same time, for a streamed piece is made once and goes to all of them.
                 await together(engine.load(mine, keep_cache=keep_cache) for engine in engines)
                 if check:
                     # A reload reads files, and streamed weights have none.
@@ -282,6 +285,7 @@ class EngineGroup:
         return EngineLaunch(
             model_path=prepared.model.path,
             host=slot.reached_at,
+            # Requests go to the first node alone, so further ones take any free port.
             port=first_port + index if first_port and node == 0 else 0,
             token=self._servers.token,
             dtype=prepared.model.dtype,

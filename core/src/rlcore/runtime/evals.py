@@ -114,6 +114,7 @@ async def evaluations(
             scorer = next((pool for of, pool in known if of == parts), None) or await start_rewards(
                 parts, chosen, stack, tokenizer
             )
+            # Sets with the same rewards share their processes.
             known.append((parts, scorer))
         made.append(
             Evaluation(

@@ -102,6 +102,7 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     ranks = run.ranks
     what = "The train workers" if is_colocated else "The train workers and engines"
     slots = _slots(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
+    # In the order of `bundles_of`: train workers, roles with workers of their own, engines.
     own, roles, workers = slots.own, {}, ranks
     for role, count in own_ranks(run).items():
         roles[role] = own[workers : workers + count]
@@ -172,6 +173,7 @@ def _over_workers(workers: Sequence[BundleSlot], prepared: Prepared) -> list[Nod
     Its supervisor runs beside the first of these workers and reserves no GPU: the worker has it.
     """
     nodes, gpus = _nodes(prepared), _engine_gpus(prepared) // _nodes(prepared)
+    # `_slots` has put the workers of a host side by side, in the order of their devices.
     by_host = [(host, list(slots)) for host, slots in groupby(workers, lambda slot: slot.host)]
     runs = [
         slots[start : start + gpus] for _, slots in by_host for start in range(0, len(slots) - gpus + 1, gpus)

@@ -116,6 +116,7 @@ class Prepared(Served):
     def last_step(self) -> int:
         """The step that ends the run."""
         steps = self.resolved.run.steps
+        # Each file is one step, and none is trained on twice.
         return min(steps, len(self.rollouts)) if self.rollouts else steps
 
     def saves_rollout(self, step: int) -> bool:
@@ -148,6 +149,7 @@ class Prepared(Served):
         run = self.resolved.run
         if run.serving.engine_url or self._is_idle:
             return 0
+        # Where responses are given, only evaluations need engines: their own, if they have some.
         return self.eval_engines + (0 if self._is_given and self.eval_engines else run.serving.engines)
 
     @property

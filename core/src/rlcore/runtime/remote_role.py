@@ -39,6 +39,8 @@ def peers_of(policy: Sequence[int], role: Sequence[int]) -> list[list[list[int]]
     for rank, number in enumerate(policy):
         first = number * own // shares
         serving = held[first : first + max(1, own // shares)]
+        # Ranks of one data rank divide those that they ask among themselves. If they are more than these,
+        # several ask the same one.
         place, width = policy[:rank].count(number), policy.count(number)
         asked.append([ranks[place::width] or [ranks[place % len(ranks)]] for ranks in serving])
     return asked

@@ -67,6 +67,7 @@ class RoleWorker(RankWorker):
         """The result of round `number` for `source`. The first call of a round makes this rank work."""
         this = self._rounds[number]  # complete: a train worker asks only after all have offered
         if not this.answered:
+            # One of the three methods below, by the name that `RemoteRole` has for it.
             this.answers = getattr(self, f"_{method}")(this, **options)
         this.answered += 1
         if this.answered == self._askers:  # others may be a round ahead

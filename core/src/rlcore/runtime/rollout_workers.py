@@ -66,6 +66,7 @@ class Exchange:
         self._actor = actor
         self._limit_s = limit_s
         self._calls: dict[int, Call] = {}
+        # Calls are numbered here. The requests that generators make, below, are numbered by the worker.
         self._number = 0
         self._answering: dict[int, asyncio.Task[None]] = {}
         self._unsent: list[Message] = []
@@ -188,6 +189,7 @@ class Exchange:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # it was withdrawn
+            # Not withdrawn: the generator in the worker still waits, also where what it asked was cancelled.
             self._send("failure", message.number, pickled_error(error, name))
         finally:
             del self._answering[message.number]
@@ -203,6 +205,7 @@ class Exchange:
 
     def _fail(self, error: RlcoreError) -> None:
         """No call of this worker can be made any more."""
+        # The first error is the cause, and later ones follow from it.
         self._failure = self._failure or error
         self._failed.set()
         for call in self._calls.values():

@@ -90,6 +90,7 @@ class RunProcesses:
             serving = Serving(self.cluster, self.placement, prepared, self.reaper, stack, sources)
             trainer = self._trainer() if prepared.trains else None
             if trainer is not None:
+                # Its processes run since it was made, so they end also where the start fails.
                 stack.callback(trainer.kill)
             rewards: GroupScorer = NoReward()
             if serving.chosen.rewards and not prepared.rollouts:
@@ -100,7 +101,9 @@ class RunProcesses:
             loop = await self._loop(serving, trainer, rewards, stop, stack)
             watches = [*serving.watches(), *([trainer.watch()] if trainer else [])]
             with self._tracked(loop, stop) as ended:
+                # From here on SIGTERM waits for the step and a checkpoint. Before, there was nothing to save.
                 stop.can_save = True
+                # Everything is imported and built: later collections need not look through it again.
                 settle_heap()
                 switch_threads_often()
                 reason = await self._watched(loop, *watches)
@@ -133,6 +136,7 @@ class RunProcesses:
             early["the frozen models"] = serving.frozen.start()
         if trainer is not None and self.prepared.resolved.run.sleep != "none":
             await self._shown(early)
+            # The train workers build their models on devices that are free then.
             await serving.engines.release()
             early = {}
         if trainer is not None:
@@ -173,6 +177,8 @@ class RunProcesses:
         trackers = Trackers(prepared.trackers, self.display)
         loop: Loop | RolloutLoop
         if trainer is None:
+            # Nothing is published here: the version of the run is that of the weights which the engines began
+            # with.
             self.state = replace(self.state, version=await engines.clients[0].weight_version())
             loop = RolloutLoop(
                 prepared=prepared,

@@ -98,6 +98,7 @@ class SavedRollouts:
                 f"{file}: has the token {int(batch.tokens.max())}, and the model a vocabulary of "
                 f"{self.vocabulary}: it is not of this model."
             )
+        # Each step trains on a file, and so adds a version.
         version = step - 1
         fresh = batch.per_token["fresh"]
         batch = batch.with_columns(

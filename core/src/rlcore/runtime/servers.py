@@ -117,6 +117,8 @@ class ServerLauncher:
 
     async def start(self) -> EngineClient:
         """Start a server; its client."""
+        # Those of the first server were made with this launcher. `stop` has ended them if this is a
+        # replacement.
         self._actors = self._actors or self.supervisors()
         meeting = await self._meeting() if len(self.launches) > 1 else None
         starts = [

@@ -33,6 +33,7 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
     """
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
+    # `_stop_shown` comes last, so that it speaks before the cluster is closed.
     with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _stop_shown(display):
         # An error in here removes the folder again; a run that has begun keeps it.
         name = f"{resolved.algorithm}-{Path(resolved.model.name).name}"

@@ -130,6 +130,7 @@ class TrainerGroup:
             calls = [(role, setup, *places[role]) for setup in roles[role]]
             starting.append(self._answers(task, _kind(role), actors, "start", calls, None))
         self._data_ranks, *numbers = await asyncio.gather(*starting)
+        # Only now: who asks whom follows from the data-parallel ranks, which the layouts have decided.
         for role, own in zip(self._roles, numbers, strict=True):
             await self._connect(task, role, peers_of(self._data_ranks, own))
         self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[0].call("device"))
@@ -154,6 +155,7 @@ class TrainerGroup:
     @property
     def data_parallel(self) -> int:
         """The number of data-parallel ranks."""
+        # Ranks that hold one copy of the model together have the same number.
         return max(self._data_ranks) + 1
 
     @property
@@ -214,6 +216,7 @@ class TrainerGroup:
             results = await self._all(
                 self._step(f"training step {step}"),
                 "update",
+                # All ranks of one copy of the model get the same share.
                 lambda rank: (references[self._data_ranks[rank]], step, first, version, scales, keep),
             )
         result: UpdateResult = results[0]
@@ -263,8 +266,11 @@ class TrainerGroup:
                 raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")
             task = self._save(f"publishing weights {version}")
             try:
+                # Those that send nothing are asked too: all ranks gather the tensors together.
                 made = await self._all(task, "open_weights", lambda rank: (ranks,))
                 while sent := {rank: piece for rank, piece in enumerate(made) if piece is not None}:
+                    # The first one that sends is the one that tells the checksums
+                    # (`TrainWorker.open_weights`).
                     piece = sent[min(sent)]
                     yield replace(piece, by_rank={rank: sent[rank].content for rank in sent})
                     if piece.is_last:
@@ -372,4 +378,5 @@ class TrainerGroup:
         try:
             return list(await asyncio.gather(*calls))
         finally:
+            # Workers of several roles may be at one task. The first role that is done removes it for all.
             self._under_way.pop(task, None)

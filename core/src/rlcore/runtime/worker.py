@@ -179,6 +179,7 @@ class TrainWorker(RankWorker):
         self._remote = {role: RemoteRole(trainer.data.number, trainer.data.group, limit_s) for role in apart}
         assert models.policy is not None, "it was asked for"
         self._policy, self._reference = models.policy, models.reference
+        # What a checkpoint may hold. A teacher never changes, so each start reads it from its directory.
         named = {POLICY: models.policy, REFERENCE: models.reference, CRITIC: models.critic}
         self._roles = {name: model for name, model in named.items() if model is not None}
         every = (models.policy, models.reference, models.critic, models.teacher)
@@ -237,6 +238,7 @@ class TrainWorker(RankWorker):
             metrics=metrics,
             location=location,
             write_seconds=time.perf_counter() - trained,
+            # They are the same on every rank, so one copy travels.
             columns=columns if self._rank == 0 else {},
         )
 
@@ -250,6 +252,7 @@ class TrainWorker(RankWorker):
 
     def write_weights(self, version: int, whole: bool = False) -> WeightsLocation | None:
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
+        # Streamed weights are made later, piece by piece (`open_weights`). Here they only get their version.
         is_streamed = self._publisher.is_streamed and not whole
         tensors = iter(()) if is_streamed else self._policy.hf_tensors()
         if self._rank == 0:
@@ -343,6 +346,7 @@ def _scheduled(options: OptimizerOptions, steps: int, warmup: int) -> OptimizerS
     return OptimizerSettings(
         lr=options.lr,
         lr_schedule=options.lr_schedule,
+        # The trainer counts optimizer steps, and each rollout has `minibatches` of them.
         warmup_steps=warmup * options.minibatches,
         total_steps=steps * options.minibatches,
         min_lr=options.min_lr,
