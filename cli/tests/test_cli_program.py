@@ -209,28 +209,40 @@ def test_two_commands_of_one_name_are_refused(
     assert run(["--plugin", hello, "--plugin", str(other), "hello"]) == 2
     assert "command 'hello' is offered by two plugins" in capsys.readouterr().err
     assert run(["--plugin", hello, "--plugin", str(other), "--help"]) == 0
-    assert "Offered by " in capsys.readouterr().out
+    assert "Offered by two plugins." in capsys.readouterr().out
     assert run(["--plugin", hello, "--plugin", str(other), "hello", "--help", "--x", "3"]) == 2
     assert run(["--plugin", hello, "--plugin", str(other), "plugins"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("clash: command 'hello' is offered by two")
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise OSError('gone')", "OSError: gone"),
+        ("return ['hello']", "found 'hello', expected a click.Command with a name"),
+    ],
+)
 def test_a_plugin_whose_commands_fail_costs_a_warning(
-    tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    body: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bad = tmp_path / "bad.py"
-    bad.write_text(COMMAND.replace("    yield hello", "    raise OSError('gone')"))
+    bad.write_text(COMMAND.replace("    yield hello", f"    {body}"))
     assert run(["--plugin", str(bad), "plugins"]) == 0
     err = capsys.readouterr().err
     assert err.count("warning") == 1
     assert err.startswith(f"warning: plugin 'bad.py' of {bad} sha256:")
-    assert err.endswith(" cannot give its commands: OSError: gone\n")
+    assert err.endswith(f" cannot give its commands: {said}\n")
     monkeypatch.setenv("RLCORE_STRICT_PLUGINS", "1")
     assert run(["--plugin", str(bad), "--version"]) == 2
 
 
 def test_broken_plugins_are_listed(tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.py"
-    bad.write_text("import no_such_module_here\n")
+    bad.write_text("print('hello')  # in the way of nobody who reads JSON\nimport no_such_module_here\n")
     assert run(["plugins", "--plugin", str(bad)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("broken: bad.py (")

@@ -200,7 +200,7 @@ def test_a_dry_run_tells_of_a_factory_that_is_not_there(
     (tmp_path / "toy.py").write_text(text.replace("class Part: ...", "class Parts: ..."))
     for command in (base, ["eval", *base[1:3], "--model", "tiny", "--task", "copy"]):
         assert run([*command, "--dry-run"]) == 2
-        assert "toy.py has no 'Part', which is to make it." in capsys.readouterr().err
+        assert "toy.py has no 'Part'." in capsys.readouterr().err
 
 
 def test_whose_factory_is_not_there_is_said(
@@ -217,7 +217,8 @@ def test_whose_factory_is_not_there_is_said(
     monkeypatch.syspath_prepend(str(tmp_path))
     chosen = ["--algo", "grpo", "--model", "qwen3", "--reward", "ghost"]
     assert refused(["train", *chosen, "--dry-run"], capsys) == (
-        "'ghost' of rlcore-ghost 0.3: there is no module 'nowhere.parts', whose 'Ghost' is to make it."
+        "'ghost' of rlcore-ghost 0.3: its factory is 'nowhere.parts:Ghost', and there is no module "
+        "'nowhere.parts'."
     )
 
 

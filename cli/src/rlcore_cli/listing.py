@@ -7,7 +7,7 @@ import click
 
 from rlcore_cli.check import CheckCommand
 from rlcore_cli.naming import ADAPTER, offers
-from rlcore_cli.program import Program
+from rlcore_cli.program import Program, help_of
 from rlcore_cli.show import show
 
 HEADINGS = ("kind", "name", "distribution", "version")
@@ -39,7 +39,8 @@ plugins.add_command(
 def _list(program: Program | None, as_json: bool) -> None:
     assert program is not None, "the command runs inside the rlcore program"
     rows = list(_rows(program))
-    broken, clashes = program.plugins.broken, program.plugins.registry.clashes
+    broken = program.plugins.broken
+    clashes = [*program.plugins.registry.clashes, *program.command_clashes.values()]
     if as_json:
         found = [dict(zip((*HEADINGS, "summary"), row, strict=True)) for row in rows]
         failed = [
@@ -64,7 +65,7 @@ def _list(program: Program | None, as_json: bool) -> None:
 def _rows(program: Program) -> Iterator[tuple[str, ...]]:
     for one in offers(program):
         summary = one.entry.record.summary if one.entry else ""
-        summary = one.command.get_short_help_str() if one.command else summary
+        summary = help_of(one.command) if one.command else summary
         yield (one.kind, one.name, one.provider.dist, one.provider.version, summary)
     adapters = program.plugins.adapters
     for provider in dict.fromkeys(one.provider for one in adapters):

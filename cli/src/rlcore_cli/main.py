@@ -13,7 +13,7 @@ import click
 
 from rlcore.api.errors import PluginError, RlcoreError, Terminated
 from rlcore_cli import __version__, plugin
-from rlcore_cli.program import Program, early_options, split, start
+from rlcore_cli.program import Program, early_options, help_of, split, start
 from rlcore_jsonl import plugin as jsonl
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -74,15 +74,11 @@ def run(args: Sequence[str]) -> int:
 
 def group(program: Program) -> click.Group:
     """The program's command group, with every plugin's commands."""
-    commands: dict[str, tuple[str, click.Command]] = {}
-    for info, command in program.commands:
-        name = str(command.name)
-        if name in commands:
-            command = _clashing(name, commands[name][0], info.name)
-        commands[name] = (info.name, command)
+    commands = {str(command.name): command for _, command in program.commands}
+    commands |= {name: _clashing(name, said) for name, said in program.command_clashes.items()}
     made = _Commands(
         "rlcore",
-        commands={name: command for name, (_, command) in sorted(commands.items())},
+        commands=dict(sorted(commands.items())),
         params=early_options(),
         help="Reinforcement-learning post-training of language models, made of plugins.",
         epilog="The flags of a run: rlcore train --algo NAME --help",
@@ -91,31 +87,24 @@ def group(program: Program) -> click.Group:
 
 
 class _Commands(click.Group):
-    """Commands with the whole first paragraph of their help, where click cuts it after some words."""
+    """Commands with the whole first paragraph of their help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        told = {
-            name: command.short_help or (command.help or "").split("\n\n")[0]
-            for name, command in self.commands.items()
-            if not command.hidden
-        }
+        shown = [(name, help_of(command)) for name, command in self.commands.items() if not command.hidden]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, " ".join(text.split())) for name, text in told.items()])
+            formatter.write_dl(shown)
 
 
-def _clashing(name: str, first: str, second: str) -> click.Command:
+def _clashing(name: str, said: str) -> click.Command:
     """What stands for a command that two plugins offer: it is refused, and all others work."""
 
     def refuse(_: Any) -> NoReturn:
-        raise PluginError(
-            f"command {name!r} is offered by two plugins, {first!r} and {second!r}; switch one off with "
-            f"-p no:{first} or -p no:{second}."
-        )
+        raise PluginError(said)
 
     return click.Command(
         name,
         callback=click.pass_context(refuse),
-        short_help=f"Offered by {first} and {second}.",
+        short_help="Offered by two plugins.",
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
         params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, expose_value=False)],
     )

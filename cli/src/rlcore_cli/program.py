@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,8 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.select import select, written_out
 from rlcore.config import layers, toml
 from rlcore.config.layers import Layer
-from rlcore.plugins.loader import Plugins, Switches, load
-from rlcore.plugins.registry import PluginInfo
+from rlcore.plugins.loader import Plugins, Switches, error_text, load
+from rlcore.plugins.registry import PluginInfo, clash_sentence
 
 OFF = "no:"
 OF_FUNCTIONS = re.compile(r"(eval\.\w+\.)?(reward|generator)")
@@ -109,15 +110,30 @@ class Program:
         for implementation in self.plugins.manager.hook.rlcore_commands.get_hookimpls():
             info = infos[implementation.plugin_name]
             try:
-                commands: Iterable[click.Command] = implementation.function()  # type: ignore[assignment]
+                with redirect_stdout(sys.stderr):
+                    commands: Iterable[Any] = list(implementation.function())  # type: ignore[call-overload]
+                for command in commands:
+                    if not isinstance(command, click.Command) or not command.name:
+                        raise PluginError(f"found {command!r}, expected a click.Command with a name")
                 found += [(info, command) for command in commands]
             except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-                sentence = f"plugin {info.name!r} of {info} cannot give its commands: {why}"
+                sentence = f"plugin {info.name!r} of {info} cannot give its commands: {error_text(error)}"
                 if self.switches.strict:
                     raise PluginError(f"{sentence}.") from error
                 click.echo(f"warning: {sentence}", err=True)
         return found
+
+    @cached_property
+    def command_clashes(self) -> dict[str, str]:
+        """A sentence for each command that several plugins offer, by its name."""
+        providers: dict[str, list[PluginInfo]] = {}
+        for info, command in self.commands:
+            providers.setdefault(str(command.name), []).append(info)
+        return {
+            name: clash_sentence(f"command {name!r}", *several)
+            for name, several in providers.items()
+            if len(several) > 1
+        }
 
     def with_files(self, paths: Iterable[Path], functions: Sequence[Function] = ()) -> "Program":
         """The program with further plugin files, and functions in them."""
@@ -186,6 +202,11 @@ class RunFile:
     settings: Mapping[str, Any]
     run: RunConfig
     configs: tuple[type[Config], ...]
+
+
+def help_of(command: click.Command) -> str:
+    """The first paragraph of a command's help, whole, where click cuts it after some words."""
+    return " ".join((command.short_help or (command.help or "").split("\n\n")[0]).split())
 
 
 def start(switches: Switches, own: Mapping[str, ModuleType], functions: Sequence[Function] = ()) -> Program:

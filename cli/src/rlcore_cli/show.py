@@ -17,7 +17,7 @@ from rlcore.plugins.loader import asked_range
 from rlcore.plugins.registry import LIST_KINDS, RULES, is_file
 from rlcore_cli.flags import default_text
 from rlcore_cli.naming import Offer, named
-from rlcore_cli.program import Program
+from rlcore_cli.program import Program, help_of
 
 FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
 """The flag that chooses a part, where it is not that of its kind."""
@@ -77,7 +77,7 @@ def _summary(offer: Offer) -> str:
         return f"makes a reward of {offer.adapter.expected or 'a function with these parameters'}"
     if offer.entry:
         return offer.entry.record.summary
-    return offer.command.get_short_help_str() if offer.command else ""
+    return help_of(offer.command) if offer.command else ""
 
 
 def _lines(told: Mapping[str, Any]) -> Iterator[str]:

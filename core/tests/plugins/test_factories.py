@@ -49,7 +49,10 @@ def test_what_is_there(module: str, name: str) -> None:
 
 def test_the_plugin_is_named_where_it_is_known(module: str) -> None:
     plugin = PluginInfo(name="mine", dist="rlcore-mine", version="0.3", origin="found_here")
-    with pytest.raises(PluginError, match=r"^'x' of rlcore-mine 0\.3: there is no module 'nowhere'"):
+    with pytest.raises(
+        PluginError,
+        match=r"^'x' of rlcore-mine 0\.3: its factory is 'nowhere:Part', and there is no module 'nowhere'\.",
+    ):
         check_factory("nowhere:Part", "x", plugin)
 
 
@@ -61,19 +64,19 @@ def test_what_may_be_there(module: str) -> None:
 @pytest.mark.parametrize(
     ("factory", "said"),
     [
-        ("found_here.parts:Hole", r"'x': /.*/found_here/parts\.py has no 'Hole', which is to make it\."),
+        ("found_here.parts:Hole", r"'x': its factory .*, and /.*/found_here/parts\.py has no 'Hole'\."),
         (
             "found_here.pairs:Whole",
-            r"'x': there is no module 'found_here\.pairs', whose 'Whole'",
+            r"'x': its factory is 'found_here\.pairs:Whole', and there is no module 'found_here\.pairs'",
         ),
-        ("lost_here.parts:Whole", r"'x': there is no module 'lost_here\.parts'"),
+        ("lost_here.parts:Whole", r"'x': its factory is .*, and there is no module 'lost_here\.parts'"),
         (
             "broken_here.parts:Whole",
             r"'x': 'broken_here\.parts' cannot be imported: No module named 'nowhere'",
         ),
         ("faulty_here.parts:Whole", r"'x': 'faulty_here\.parts' cannot be imported: ValueError: not today"),
         ("found_here.torn:Whole", r"'x': /.*/found_here/torn\.py is no Python: "),
-        ("json:dumpz", r"'x': /.*/json/__init__\.py has no 'dumpz'"),
+        ("json:dumpz", r"'x': its factory is .*, and /.*/json/__init__\.py has no 'dumpz'"),
     ],
 )
 def test_what_is_not(module: str, factory: str, said: str) -> None:

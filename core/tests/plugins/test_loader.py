@@ -114,6 +114,10 @@ BROKEN = {
     "argument": ("@hookimpl\ndef rlcore_rewards(plenty):\n    return []", "plenty"),
     "default": ("@hookimpl\ndef rlcore_rewards(n=1):\n    return []", "gives its argument 'n' a default"),
     "raises": ("@hookimpl\ndef rlcore_rewards():\n    raise RuntimeError('not today')", "not today"),
+    "nothing": (
+        "@hookimpl\ndef rlcore_rewards():\n    pass",
+        "hook 'rlcore_rewards' gave None, expected records: yield each one",
+    ),
     "record": ("@hookimpl\ndef rlcore_rewards():\n    yield 'format'", "expected a record of type Component"),
     "factory": (
         "@hookimpl\ndef rlcore_rewards():\n    yield Component(name='x', factory='x', summary='x')",

@@ -23,11 +23,11 @@ def check_factory(factory: str, name: str, plugin: PluginInfo | None = None) -> 
     if module in sys.modules:
         if not hasattr(sys.modules[module], wanted):
             where = getattr(sys.modules[module], "__file__", None) or module
-            raise PluginError(f"{who}: {where} has no {wanted!r}, which is to make it.")
+            raise PluginError(f"{who}: its factory is {factory!r}, and {where} has no {wanted!r}.")
         return
     spec = _spec(module, who)
     if spec is None:
-        raise PluginError(f"{who}: there is no module {module!r}, whose {wanted!r} is to make it.")
+        raise PluginError(f"{who}: its factory is {factory!r}, and there is no module {module!r}.")
     try:
         code = spec.loader.get_code(module) if isinstance(spec.loader, InspectLoader) else None
     except (EOFError, ImportError):
@@ -40,7 +40,7 @@ def check_factory(factory: str, name: str, plugin: PluginInfo | None = None) -> 
     names = {step.argval for step in dis.get_instructions(code) if step.opname in binds}
     # `from x import *` may bring any name, and `__getattr__` may make it.
     if names.isdisjoint((wanted, "__getattr__")) and ("*",) not in code.co_consts:
-        raise PluginError(f"{who}: {spec.origin} has no {wanted!r}, which is to make it.")
+        raise PluginError(f"{who}: its factory is {factory!r}, and {spec.origin} has no {wanted!r}.")
 
 
 def _spec(module: str, who: str) -> ModuleSpec | None:

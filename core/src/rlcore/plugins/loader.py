@@ -11,8 +11,10 @@ import inspect
 import logging
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -110,7 +112,7 @@ class Plugins:
                 yield from list(give())
             except Exception as error:  # they are for a hint alone
                 whose = next(info for info in self.infos if info.name == implementation.plugin_name)
-                why = _error_text(error)
+                why = error_text(error)
                 _log.warning("plugin %r of %s cannot give its foreign settings: %s", whose.name, whose, why)
 
 
@@ -183,14 +185,15 @@ class _Loader:
         slow.daemon = True
         slow.start()
         try:
-            module = import_it()
-            _check_hooks(self.manager, module)
-            self.manager.register(module, name=info.name)
-            entries, adapters = self._records(info, module), self._adapters(info, module)
+            with redirect_stdout(sys.stderr):  # stdout is the answer, of --json for example
+                module = import_it()
+                _check_hooks(self.manager, module)
+                self.manager.register(module, name=info.name)
+                entries, adapters = self._records(info, module), self._adapters(info, module)
             self.entries += entries
             self.adapters += adapters
         except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
-            self.reject(info, _error_text(error))
+            self.reject(info, error_text(error))
             if self.manager.has_plugin(info.name):
                 self.manager.unregister(name=info.name)
         else:
@@ -224,7 +227,10 @@ class _Loader:
         # Its own implementations alone: a call through the hook would ask every plugin again.
         for implementation in getattr(self.manager.hook, hook).get_hookimpls():
             if implementation.plugin is module:
-                yield from implementation.function()
+                records = implementation.function()
+                if not isinstance(records, Iterable):
+                    raise PluginError(f"hook {hook!r} gave {records!r}, expected records: yield each one")
+                yield from records
 
     def add_file(self, file: PluginFile) -> None:
         """A plugin file: its hooks."""
@@ -326,7 +332,8 @@ def _dist(point: EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else (UNKNOWN, "0")
 
 
-def _error_text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
+    """An error of a plugin, in one line without a full stop."""
     text = " ".join(str(error).split()).removesuffix(".")
     return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"
 

@@ -177,7 +177,8 @@ class Adapter:
     provider: PluginInfo
 
 
-def _clash(what: str, *providers: PluginInfo, of_file: str = "rename that of the file") -> str:
+def clash_sentence(what: str, *providers: PluginInfo, of_file: str = "rename that of the file") -> str:
+    """Which plugins offer `what`, and which of them can be left out how."""
     names = " and ".join(f"{one.name} ({one})" for one in providers)
     ways = [of_file] if any(one.is_file for one in providers) else []
     off = [f"-p no:{one.name}" for one in providers if not one.is_kept and not one.is_file]
@@ -282,7 +283,7 @@ class Registry:
                 continue
             # Neither is used: which was installed first must not decide what a run does.
             providers = [entry.provider for entry in offered[:2]]
-            clash = self._clashes[kind, name] = _clash(f"{kind} {name!r}", *providers)
+            clash = self._clashes[kind, name] = clash_sentence(f"{kind} {name!r}", *providers)
             if any(entry.provider.is_file for entry in offered):
                 raise PluginError(clash)  # whoever names a file means it
             if any(getattr(entry.record, "default", False) for entry in offered):
@@ -334,7 +335,7 @@ class Registry:
             raise PluginError(f"{asked}: no plugin offers a source that reads data.{self.broken_note()}")
         if len(sources) > 1:
             providers = [entry.provider for entry in sources[:2]]
-            raise PluginError(f"{asked}: {_clash('a source that reads data', *providers)}")
+            raise PluginError(f"{asked}: {clash_sentence('a source that reads data', *providers)}")
         return sources[0]
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
@@ -346,7 +347,7 @@ class Registry:
         if (entry := self._entries.get((kind, name))) is not None:
             if len(entry.adapted_by) > 1:
                 what = f"what makes a {kind} of the function {name!r}"
-                both = _clash(what, *entry.adapted_by[:2], of_file="leave the file out")
+                both = clash_sentence(what, *entry.adapted_by[:2], of_file="leave the file out")
                 raise PluginError(f"{asked}: {both}")
             return entry
         if (kind, name) in self._clashes:
