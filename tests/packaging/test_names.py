@@ -12,10 +12,9 @@ NAMES = re.compile(r"sglang|SGLang|rlcore_local|(Local|Sglang)(Config|Engine)|nn
 WORDS = re.compile(r"local|(tp|dp|ep|pp)_size")
 """As a whole string: the name of an engine, or a field of a server."""
 ALLOWED = {
-    "core/src/rlcore/engines/router.py": "the router is a library, and has sglang in its name",
-    "core/src/rlcore/engines/router_launch.py": "the same",
     "core/src/rlcore/engines/client_wire.py": "the protocol: what servers answer is read by its names",
-    "core/src/rlcore/api/run_config.py": "the help of --router names the library",
+    "toolkit/src/rlcore_toolkit/sglang_router.py": "the router is a library, and has sglang in its name",
+    "toolkit/src/rlcore_toolkit/sglang_router_launch.py": "the same",
 }
 """File → why a name may stand there."""
 

@@ -354,6 +354,7 @@ from .engines.client import (
     PauseMode as PauseMode,
 )
 from .engines.client_http import (
+    Http as Http,
     RefusedError as RefusedError,
     UnreachableError as UnreachableError,
 )
@@ -377,6 +378,9 @@ from .engines.publish_file import (
     wire_bytes as wire_bytes,
     wire_dtype as wire_dtype,
     wire_tensors as wire_tensors,
+)
+from .engines.router import (
+    Router as Router,
 )
 from .engines.stream import (
     Bucket as Bucket,

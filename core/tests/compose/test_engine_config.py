@@ -145,3 +145,12 @@ def test_groups_that_cannot_be(make: Callable[..., Resolved], flags: dict[str, A
     with pytest.raises(ConfigError) as caught:
         make(flags)
     assert str(caught.value).startswith(said)
+
+
+def test_a_router_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = run_of("grpo", {"router": "round_robin"})
+    with pytest.raises(ConfigError, match="--router: found 'random', expected one of cache_aware, round_ro"):
+        run_of("grpo", {"router": "random"})
+    monkeypatch.setattr(type(resolved.engine.config), "router_policies", ())
+    with pytest.raises(ConfigError, match="found round_robin, but --engine local has no router; leave it"):
+        run_of("grpo", {"router": "round_robin"})

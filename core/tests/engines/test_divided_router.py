@@ -14,7 +14,8 @@ from aiohttp import web
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_wire import Capabilities
-from rlcore.engines.router import Listing, Router
+from rlcore.engines.router import Listing
+from rlcore_toolkit.sglang_router import SglangRouter
 
 TOKEN = "secret"
 LIMIT_S = 60.0
@@ -66,7 +67,7 @@ class Server:
 
 
 async def test_a_request_goes_to_one_of_each(tmp_path: Path) -> None:
-    router = Router("consistent_hashing", token=TOKEN, log_path=tmp_path / "log", divided=True)
+    router = SglangRouter("consistent_hashing", token=TOKEN, log_path=tmp_path / "log", divided=True)
     prefill, decode = Server("prefill"), Server("decode")
     async with asyncio.timeout(LIMIT_S), prefill.served(), decode.served():
         try:

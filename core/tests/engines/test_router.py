@@ -12,13 +12,14 @@ from rlcore.api.errors import EngineError, MissingEngineError
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.engines.router import RoutedEngine, Router, require_router
+from rlcore.engines.router import RoutedEngine
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
 from rlcore.tasks import together
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.engine_server import TOKEN, HereLauncher
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
+from rlcore_toolkit.sglang_router import SglangRouter
 
 GROUPS, TURNS = 12, 2
 LIMIT_S = 280.0
@@ -27,7 +28,7 @@ LIMIT_S = 280.0
 def test_a_missing_router_is_named_with_its_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(MissingEngineError, match=r"pip install sglang-router\.$"):
-        require_router()
+        SglangRouter.check()
 
 
 async def _served(launcher: HereLauncher) -> int:
@@ -51,7 +52,7 @@ async def _ask(engines: list[RoutedEngine], group: int) -> list[list[Completion]
 @pytest.mark.full
 async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path) -> None:
     model = tiny(tmp_path / "model")
-    router = Router("consistent_hashing", token=TOKEN, log_path=tmp_path / "router.log")
+    router = SglangRouter("consistent_hashing", token=TOKEN, log_path=tmp_path / "router.log")
     spares = Spares(limit=1)
     launchers, slots = [], []
     for name in ("one", "two"):
@@ -95,7 +96,7 @@ async def _check(
     assert (launchers[0].starts, launchers[1].starts, spares.used) == (2, 1, 1)
 
 
-async def _killed(router: Router) -> None:
+async def _killed(router: SglangRouter) -> None:
     router._process.check()
     router._process._guard.kill()  # type: ignore[union-attr]  # it has been started
     await router.watch()

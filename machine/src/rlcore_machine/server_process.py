@@ -15,7 +15,8 @@ from types import TracebackType
 
 import psutil
 
-from rlcore_machine import Forked, ForkServer, process_guard
+from rlcore_machine import process_guard
+from rlcore_machine.fork_server import Forked, ForkServer
 
 POLL_S = 0.1
 HEALTH_LIMIT_S = 30.0

@@ -78,6 +78,9 @@ from .safetensors_stream import (
 from .sample_view import (
     SampleView as SampleView,
 )
+from .sglang_router_launch import (
+    ROUTER_POLICIES as ROUTER_POLICIES,
+)
 from .silent_connections import (
     KEEPALIVE_S as KEEPALIVE_S,
     SilentConnections as SilentConnections,

@@ -190,6 +190,9 @@ class PassingConfig(Config):
 class EngineConfig(PassingConfig):
     """Kind `engine`: what core reads of `--engine.*`."""
 
+    router_policies: ClassVar[tuple[str, ...]] = ()
+    """How a router may divide requests among its servers, the values of `--router`; empty: it has none."""
+
     dtype: Literal["fp32", "bf16"] | None = Field(
         default=None, description="dtype of the engine's weights; none: the run's"
     )

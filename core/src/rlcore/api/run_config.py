@@ -342,8 +342,8 @@ class ServingOptions(Config):
         description="publications between checks of the engines' weights: SGLang loads the same weights from "
         "disk too, and the checksums must be equal; 0: never",
     )
-    router: Literal["cache_aware", "round_robin", "consistent_hashing"] | None = Field(
-        None, description="policy of an sglang-router before the engines; none: no router, groups take turns"
+    router: str | None = Field(
+        None, description="policy of a router before the engines, as cache_aware; none: groups take turns"
     )
     engine_concurrency: int = Field(512, ge=1, description="requests in flight for each engine")
     engine_timeout: float = Field(600, gt=0, description="seconds an engine may take for one request")

@@ -115,6 +115,7 @@ def _complaints(
     yield from correction_complaints(resolved)
     yield from part_complaints(resolved)
     yield from reward_complaints(resolved)
+    yield from router_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
     if run.serving.engine_group:
@@ -285,6 +286,18 @@ def eval_complaints(chosen: Inference, settings: Mapping[str, Setting]) -> Itera
             )
         if config.score_by == "reward" and not evaluation.judged_by(chosen.rewards):
             yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."
+
+
+def router_complaints(chosen: Inference) -> Iterator[str]:
+    """A router that the engine does not have, or not with this policy."""
+    policy, engine = chosen.run.serving.router, chosen.engine
+    policies = engine.config.router_policies
+    if policy is None or policy in policies:
+        return
+    if not policies:
+        yield f"--router: found {policy}, but --engine {engine.name} has no router; leave it out."
+    else:
+        yield f"--router: found {policy!r}, expected one of {', '.join(policies)}."
 
 
 def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:

@@ -1,106 +1,56 @@
-"""sglang-router in front of the engines: one URL to generate at. Launched, watched and stopped by rlcore."""
+"""A router in front of the engines: one URL to generate at, whichever of them answers."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from rlcore.api.errors import EngineError, MissingEngineError
+from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
-from rlcore.engines import router_launch
 from rlcore.engines.client import EngineClient
-from rlcore.engines.client_http import Http, is_fault
+from rlcore.engines.client_http import is_fault
 from rlcore.engines.supervised_engine import SupervisedEngine
-from rlcore.network import LOOPBACK, free_port
 from rlcore.tasks import first, together
-from rlcore_machine.server_process import ServerProcess
-
-START_LIMIT_S = 60.0
-REQUEST_LIMIT_S = 30.0
-POLL_S = 0.1
 
 
-def require_router() -> None:
-    """Raises `MissingEngineError` where sglang-router is not installed beside rlcore."""
-    if importlib.util.find_spec("sglang_router") is None:
-        raise MissingEngineError("--router needs sglang-router beside rlcore: pip install sglang-router.")
+class Router(Protocol):
+    """What an engine has for `--router POLICY`: a server that divides requests among the engine's servers.
 
-
-class Router:
-    """The process, and the list of its workers (`rlcore.engines.supervised_engine.ServerRegistry`).
-
-    It distributes and nothing else: health checks, retries and replacements are the engines'. Control calls
-    never go through it, since it knows none of them.
+    It divides and nothing else: health checks, retries and replacements are rlcore's. Control calls never go
+    through it.
     """
 
-    def __init__(self, policy: str, *, token: str | None, log_path: Path, divided: bool = False) -> None:
-        """`policy`: one of sglang-router's; `token`: its own and the workers'.
+    url: str
+    """Where it answers. Known before it starts."""
 
-        `divided`: some workers compute prompts, and others go on from there.
+    def __init__(self, policy: str, *, token: str | None, log_path: Path, divided: bool = False) -> None:
+        """`policy`: one of `EngineConfig.router_policies`; `token`: its own and the servers'.
+
+        `divided`: some servers compute prompts, and others go on from there (`Engine.router_role`).
         """
-        self._token = token
-        port, metrics_port = str(free_port()), str(free_port())
-        self.url = f"http://{LOOPBACK}:{port}"
-        # `-P`: the folder of the program is not on its path, where our modules could hide those of others.
-        command = (sys.executable, "-P", router_launch.__file__, LOOPBACK, port, metrics_port, policy)
-        self._process = ServerProcess(
-            [*command, *([router_launch.DIVIDED] if divided else [])],
-            name="router",
-            log_path=log_path,
-            env={router_launch.TOKEN_VARIABLE: token or ""},
-            error=EngineError,
-        )
-        self._http = Http(self.url, token)
+
+    @staticmethod
+    def check() -> None:
+        """Called before any process starts: `MissingEngineError` where it is not installed."""
 
     async def start(self) -> None:
-        """Start it, without workers."""
-        self._process.start()
-        await asyncio.to_thread(self._process.wait_ready, f"{self.url}/health", limit_s=START_LIMIT_S)
+        """Start it, without servers."""
 
     async def watch(self) -> None:
-        """Raises EngineError with the end of its log when it ends; never returns."""
-        while True:
-            self._process.check()
-            await asyncio.sleep(POLL_S)
+        """Raises `EngineError` with the end of its log when it ends; never returns."""
 
     async def stop(self) -> None:
         """End it. May be called again."""
-        await self._http.close()
-        await asyncio.to_thread(self._process.stop)
 
     async def add(self, url: str, role: Mapping[str, Any] | None = None) -> None:
-        """Send requests to the engine at `url` from now on; those of its `role`, where work is divided."""
-        body = {"url": url, "api_key": self._token, **(role or {})}
-        await self._http.post("/workers", body, timeout_s=REQUEST_LIMIT_S)
-        # The router answers at once, and asks the server before it lists it.
-        await self._until(url, listed=True)
+        """Send requests to the server at `url` from now on. `role`: of `Engine.router_role`."""
 
     async def remove(self, url: str) -> None:
-        """Send nothing more to the engine at `url`."""
-        for worker in await self._workers():
-            if worker["url"] == url:
-                await self._http.delete(f"/workers/{worker['id']}", timeout_s=REQUEST_LIMIT_S)
-        await self._until(url, listed=False)
-
-    async def _workers(self) -> list[dict[str, Any]]:
-        answer = await self._http.get("/workers", timeout_s=REQUEST_LIMIT_S)
-        workers: list[dict[str, Any]] = answer["workers"]
-        return workers
-
-    async def _until(self, url: str, *, listed: bool) -> None:
-        deadline = time.monotonic() + START_LIMIT_S
-        while any(worker["url"] == url for worker in await self._workers()) != listed:
-            if time.monotonic() > deadline:
-                change = "take up" if listed else "let go of"
-                raise EngineError(f"The router did not {change} {url} within {START_LIMIT_S:g} s.")
-            await asyncio.sleep(POLL_S)
+        """Send nothing more to the server at `url`."""
 
 
 @dataclass(frozen=True)

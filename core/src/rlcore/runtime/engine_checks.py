@@ -34,11 +34,10 @@ def check_external(prepared: Prepared) -> None:
 
 
 def check_router(chosen: Inference) -> None:
-    """Check that the program of `--router` is installed."""
+    """Check that the router of `--router` is installed."""
     if chosen.run.serving.router is not None:
-        from rlcore.engines.router import require_router
-
-        require_router()
+        engine = chosen.engine.build()
+        load(engine.router, engine.name).check()
 
 
 def check_ports(first: int | None, engines: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.api.cluster import Cluster
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
+from rlcore.api.part import load
 from rlcore.disk import writing
 from rlcore.engines.publish_file import Fp8Weights, WeightsLocation, shared_dir
 from rlcore.engines.stream import WeightStream
@@ -258,14 +259,14 @@ class EngineGroup:
         policy = self._prepared.resolved.run.serving.router
         if policy is None:
             return None
-        from rlcore.engines.router import Router
-
-        return Router(
+        engine = self._part.build()
+        router: Router = load(engine.router, engine.name)(
             policy,
             token=self._servers.token,
             log_path=self._prepared.run_dir / LOGS / "router.log",
             divided=bool(self._role(0)),
         )
+        return router
 
     def _client(
         self, url: str, *, engines: int = 1, capabilities: Capabilities | None = None

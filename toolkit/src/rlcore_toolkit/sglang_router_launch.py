@@ -1,4 +1,4 @@
-"""Runs sglang-router: `python router_launch.py HOST PORT METRICS_PORT POLICY [divided]`, run by path.
+"""Runs sglang-router: `python sglang_router_launch.py HOST PORT METRICS_PORT POLICY [divided]`, run by path.
 
 Without the launcher's own command line, which takes the token as an argument for everyone to read and does
 not know every policy. Health checks, retries and circuit breakers are rlcore's: the router has none.
@@ -7,6 +7,8 @@ not know every policy. Health checks, retries and circuit breakers are rlcore's:
 import os
 import sys
 
+ROUTER_POLICIES = ("cache_aware", "round_robin", "consistent_hashing")
+"""The POLICY that it can have, for `rlcore.EngineConfig.router_policies`."""
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
 DIVIDED = "divided"
 """Workers are for prefill or for decode."""
