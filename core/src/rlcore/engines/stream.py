@@ -57,7 +57,7 @@ class WeightStream:
         self._source = source
         self._pieces: Pieces | None = None
         self._open = self._awaited = shares
-        self._turn: asyncio.Future[Piece | None] = asyncio.get_running_loop().create_future()
+        self._next: asyncio.Future[Piece | None] = asyncio.get_running_loop().create_future()
         self._making: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -83,15 +83,15 @@ class WeightStream:
 
     def _ask(self) -> asyncio.Future[Piece | None]:
         """The next piece, for one share."""
-        turn = self._turn
+        asked = self._next
         self._awaited -= 1
         self._make_if_all_asked()
-        return turn
+        return asked
 
     def _leave(self, asked: asyncio.Future[Piece | None]) -> None:
         """A share takes no more. `asked`: what it asked for last."""
         self._open -= 1
-        if asked is not self._turn:  # else it has been counted already
+        if asked is not self._next:  # else it has been counted already
             self._awaited -= 1
         self._make_if_all_asked()
         if not self._open and self._ending is None:  # while the engines check what they have
@@ -100,19 +100,19 @@ class WeightStream:
     def _make_if_all_asked(self) -> None:
         if self._awaited or not self._open:
             return
-        # The next turn exists before this one is answered: a fast engine asks for it at once.
-        turn, self._turn = self._turn, asyncio.get_running_loop().create_future()
+        # The next future is there before this one is done: a fast engine asks for the piece after at once.
+        asked, self._next = self._next, asyncio.get_running_loop().create_future()
         self._awaited = self._open
-        self._making = asyncio.create_task(self._make(turn))
+        self._making = asyncio.create_task(self._make(asked))
 
-    async def _make(self, turn: asyncio.Future[Piece | None]) -> None:
+    async def _make(self, asked: asyncio.Future[Piece | None]) -> None:
         if self._pieces is None:
             self._pieces = self._source(())
         try:
-            turn.set_result(await anext(self._pieces, None))
+            asked.set_result(await anext(self._pieces, None))
         except Exception as error:  # who waits for the piece raises it
-            turn.set_exception(error)
-            turn.exception()  # seen: everybody may have left
+            asked.set_exception(error)
+            asked.exception()  # seen: everybody may have left
 
 
 class Share:

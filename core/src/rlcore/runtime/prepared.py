@@ -150,7 +150,7 @@ class Prepared(Served):
         if run.serving.engine_url or self._is_idle:
             return 0
         # Where responses are given, only evaluations need engines: their own, if they have some.
-        return self.eval_engines + (0 if self._is_given and self.eval_engines else run.serving.engines)
+        return self.eval_engines + (0 if self._samples_nothing and self.eval_engines else run.serving.engines)
 
     @property
     def rollout_workers(self) -> int:
@@ -170,10 +170,11 @@ class Prepared(Served):
     @property
     def _is_idle(self) -> bool:
         """Whether no engine has work: responses or rollouts are given, and nothing is evaluated."""
-        return self._is_given and not self.evals
+        return self._samples_nothing and not self.evals
 
     @property
-    def _is_given(self) -> bool:
+    def _samples_nothing(self) -> bool:
+        """Whether responses or rollouts are given, so that engines sample none to train on."""
         return self.resolved.trains_on is not TrainsOn.ROLLOUTS or bool(self.rollouts)
 
     @property
