@@ -1,8 +1,8 @@
-"""Plugin file: a process of the run is killed as soon as the handover of devices is in a state, once."""
+"""Plugin file: processes of the run are killed as soon as the handover of devices is in a state."""
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import psutil
 
@@ -10,15 +10,18 @@ from rlcore.api.callback import Callback
 from rlcore.api.config import Config
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import Component
+from rlcore.api.types import Json
 from rlcore.runtime.handover import Handover, State
-
-STEP = 2
 
 
 class KillConfig(Config):
-    """`victim`: what its command line holds."""
+    """`states`: with commas, one for each time that the trainer gets the devices.
 
-    state: State = State.GENERATE
+    `after`: steps before the first of them. `victim`: what its command line holds.
+    """
+
+    states: str = ""
+    after: int = 0
     victim: str = ""
 
 
@@ -26,16 +29,23 @@ class KillInState(Callback):
     """Built in the driver, as the handover is."""
 
     def __init__(self, config: KillConfig) -> None:
-        enter, times = Handover.enter, 0
+        self._step = 0
+        enter, left, is_due = Handover.enter, [State(name) for name in config.states.split(",")], False
 
         def killing(handover: Handover, state: State) -> None:
-            nonlocal times
+            nonlocal is_due
             enter(handover, state)
-            times += state == config.state
-            if state == config.state and times == STEP:
+            if state is State.DRAIN:
+                is_due = self._step >= config.after
+            if is_due and left and left[0] is state:
+                is_due = False
+                left.pop(0)
                 os.kill(_pid(config.victim), signal.SIGKILL)
 
         Handover.enter = killing  # type: ignore  # in this process, which is one run's alone
+
+    def after_step(self, step: int, metrics: Mapping[str, Json]) -> None:
+        self._step = step
 
 
 def _pid(victim: str) -> int:
