@@ -42,6 +42,7 @@ class Completion:
     routed_experts: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
+        # By its dictionary: the dataclass is frozen.
         pack(self.__dict__, _PACKED)
 
     @property

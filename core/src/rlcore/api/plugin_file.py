@@ -37,6 +37,7 @@ def import_plugin_file(file: PluginFile) -> ModuleType:
     try:
         exec(compile(file.content, file.path, "exec"), module.__dict__)
     except BaseException:
+        # Or the next import would take the half that has run for the whole module.
         del sys.modules[file.module]
         raise
     return module

@@ -151,6 +151,7 @@ class Sample:
     routed_experts: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
+        # By its dictionary: the dataclass is frozen.
         pack(self.__dict__, _PACKED)
 
     def but(self, **changes: Any) -> Sample:

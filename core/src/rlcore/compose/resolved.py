@@ -172,6 +172,7 @@ class Resolved(Inference):
             inputs |= part.config.needs if part is not None else set()
         if self.run.kl.kl_coef and self.run.kl.kl_place == "reward":
             inputs |= {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}
+        # No return has the teacher's term in it, but `WithTeacher` reads these whenever it makes advantages.
         if self.run.teacher.distill_coef:
             inputs |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
         return inputs

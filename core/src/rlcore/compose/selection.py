@@ -259,6 +259,7 @@ class Selection:
         if owner:
             return f"{layer.at(name)} {owner}"
         shown = str if layer.label else flag_name
+        # A field of a library is typed as a flag, with dashes.
         underscored = name.replace("-", "_")
         if underscored != name and self.passes_through(underscored, layer):
             meant: str | None = underscored
@@ -278,6 +279,7 @@ class Selection:
             for foreign in self.registry.foreign()
             if foreign.setting in known or foreign.setting.partition(".")[0] in tables
         }
+        # Later ones win: a part's own synonym is nearer to what is meant than a word of any framework.
         ours_of |= OTHER_NAMES
         for table, synonyms in tables.items():
             ours_of |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}

@@ -77,6 +77,7 @@ def from_text(annotation: Any, text: Any) -> Any:
 def _item_types(annotation: Any, count: int) -> list[Any]:
     for choice in choices(annotation):
         inner = get_args(choice)
+        # `tuple[int, str]` has a type for each place, and any other list one for all.
         if get_origin(choice) is tuple and len(inner) == count and inner[-1] is not Ellipsis:
             return list(inner)
         if inner:

@@ -150,6 +150,7 @@ def _tokens(samples: Sequence[Sample], count: int) -> Tensor:
 def _dense(names: Iterable[str]) -> Tensor:
     """0, 1, 2 … in order of first appearance."""
     numbers: dict[str, int] = {}
+    # `len` counts the names before this one, for it is called first.
     return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names], dtype=torch.int64)
 
 
@@ -175,6 +176,7 @@ def _token_rewards(
     ends = np.cumsum(responses)
     live = np.array([_live_end(sample) for sample in samples], dtype=np.int64)
     has_live = live > 0
+    # At the last live token of each sample that has one.
     rewards[(ends - responses + live - 1)[has_live]] = reward[has_live]
     for number, sample in enumerate(samples):
         if sample.score is not None and sample.score.per_token is not None:
@@ -190,6 +192,7 @@ def _token_rewards(
 
 def _live_end(sample: Sample) -> int:
     """The number of response tokens up to the last live one; 0 without any."""
+    # Without the zeros at its end, the mask ends with the last live token.
     return len(PackedFlags(sample.loss_mask).to_bytes().rstrip(b"\0"))
 
 

@@ -49,6 +49,7 @@ def teacher_model(resolved: Resolved, model: ModelSpec, hf_config: Mapping[str, 
     if not folder:
         return None
     path, weights, flag = _directory("--teacher-model", folder), None, f"--teacher-model {folder}"
+    # RUN/checkpoints/STEP has a run state, and a model directory has none.
     if (path / FILE).is_file():
         check_files(path)
         path, weights = _model_of_run(path.parents[1]), str(path / POLICY)
