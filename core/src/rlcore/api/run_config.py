@@ -339,8 +339,8 @@ class ServingOptions(Config):
     check_weights_every: int = Field(
         0,
         ge=0,
-        description="publications between checks of the engines' weights: SGLang loads the same weights from "
-        "disk too, and the checksums must be equal; 0: never",
+        description="publications between checks of an engine's weights: it loads the same ones from disk "
+        "too, and the checksums must be equal; 0: never",
     )
     router: str | None = Field(
         None, description="policy of a router before the engines, as cache_aware; none: groups take turns"
