@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pages
 import psutil
@@ -125,11 +126,12 @@ def test_a_run_leaves_the_cluster_as_it_was(
 def test_a_run_where_ray_cannot_be_imported(run: Run, tmp_path: Path) -> None:
     """Core and the cluster `processes` need none."""
     (tmp_path / "ray.py").write_text("raise ImportError('No module named ray')")
-    env, folder = {"PYTHONPATH": str(tmp_path)}, tmp_path / "run"
+    fresh: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "fresh": True}
+    folder = tmp_path / "run"
     flags = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "2")
-    run(*flags, "--cluster", "processes", "--run-dir", str(folder), env=env)
+    run(*flags, "--cluster", "processes", "--run-dir", str(folder), **fresh)
     assert [row["step"] for row in rows(folder)] == [0, 1, 2]
-    run("train", "--resume", str(folder), "--steps", "3", env=env)
+    run("train", "--resume", str(folder), "--steps", "3", **fresh)
     assert rows(folder)[-1]["step"] == 3, "it goes on in its own cluster"
 
 

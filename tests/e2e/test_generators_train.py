@@ -3,6 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import psutil
 from command import SMALL, Run, Start, rows, untimed, wait_for
@@ -21,7 +22,7 @@ def test_an_environment_beside_a_generator_of_one_function(run: Run, tmp_path: P
         *("train", "--algo", "reinforce++", "--model", "qwen3", *source, *game, *own, *SMALL),
         *("--max-response-tokens", "24", "--max-staleness", "1", "--steps", "3"),
         *("--save-rollouts-every", "1", "--run-dir", str(folder)),
-        env={"PYTHONPATH": str(HERE)},
+        packages=[str(HERE)],
     )
     steps = rows(folder)[1:]
     assert [row["generator/turns"] for row in steps] == [TURNS] * 3
@@ -45,14 +46,14 @@ def test_rollout_workers_change_no_number(start: Start, run: Run, tmp_path: Path
     # One sequence at a time: when a turn comes decides the engine's batches, and these the last bits.
     few = ("--max-response-tokens", "24", "--steps", "2", "--engine.max-batch", "1", *SMALL)
     flags = ("train", "--algo", "reinforce++", "--model", "qwen3", *source, *game, *own, *few)
-    env = {"PYTHONPATH": str(HERE)}
+    here: dict[str, Any] = {"packages": [str(HERE)]}
     plain, processes, actors = (tmp_path / name for name in ("plain", "processes", "actors"))
-    run(*flags, "--cluster", "processes", "--run-dir", str(plain), env=env)
+    run(*flags, "--run-dir", str(plain), **here)
     workers = ("--rollout-workers", "2", "--run-dir")
-    command = start(*flags, "--cluster", "processes", *workers, str(processes), env=env)
+    command = start(*flags, *workers, str(processes), **here)
     wait_for(lambda: _names(command.descendants()).count("RolloutWorker") == 2, alive=command)
     assert command.wait() == 0, command.stderr
-    run(*flags, *workers, str(actors), env=env)
+    run(*flags, *workers, str(actors), **here, env={"PYTHONPATH": str(HERE)}, ray=True)
     assert sum(row["rollout/failed"] for row in rows(plain)[1:]) > 0, "the test is about them too"
     assert untimed(processes) == untimed(plain)
     assert untimed(actors) == untimed(plain)

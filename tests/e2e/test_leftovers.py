@@ -81,6 +81,7 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
             *("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", steps, *where),
             *("--engine-replacements", "0", "--eval-every", "0", "--run-dir", str(folder)),
             env={"TMPDIR": str(temporary)},
+            fresh=True,
         )
     finally:
         signal.signal(signal.SIGHUP, before)

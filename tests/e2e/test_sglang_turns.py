@@ -146,7 +146,8 @@ def test_trained_tokens_are_the_engines(run: Run, served: Served, tmp_path: Path
         *("--max-prompt-tokens", "96", "--max-response-tokens", str(CONTEXT - 96)),
         *("--save-rollouts-every", "1", "--run-dir", str(folder)),
         limit=LIMIT_S,
-        env={"PYTHONPATH": str(tmp_path), external.TOKEN: TOKEN},
+        env={external.TOKEN: TOKEN},
+        packages=[str(tmp_path)],
     )
     drawn = served.answers()
     for row in rows(folder)[1:]:

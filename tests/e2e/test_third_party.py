@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import SMALL, Run, rows
@@ -45,8 +46,8 @@ def test_renamed_wheels_train_without_the_bundled_plugins(run: Run, site: Path, 
     all_of_ours = [_entry_name(member) for member in members if member.parent.name not in KEPT]
     kept = {f"{OURS}-{_entry_name(member)}" for member in members if member.parent.name in KEPT}
     off = [switch for name in all_of_ours for switch in ("-p", f"no:{name}")]
-    env = {"PYTHONPATH": str(site)}
-    listed = json.loads(run(*off, "plugins", "--json", env=env).stdout)
+    theirs: dict[str, Any] = {"packages": [str(site)], "env": {"PYTHONPATH": str(site)}}
+    listed = json.loads(run(*off, "plugins", "--json", **theirs).stdout)
     assert listed["broken"] == []
     providers = {part["distribution"] for part in listed["plugins"]}
     assert providers == {"rlcore-cli", *kept, *(f"{THEIRS}-{n.replace('_', '-')}" for n in bundled)}
@@ -54,7 +55,7 @@ def test_renamed_wheels_train_without_the_bundled_plugins(run: Run, site: Path, 
     folder = tmp_path / "run"
     parts = ("--algo", "acme_grpo", "--model", "acme_qwen3", "--reward", "acme_token_match")
     chosen = (*parts, "--generator", "acme_single_turn")
-    run(*off, "train", *chosen, *SMALL, "--steps", "2", "--run-dir", str(folder), env=env)
+    run(*off, "train", *chosen, *SMALL, "--steps", "2", "--run-dir", str(folder), **theirs)
     assert len(rows(folder)) == 3
     assert rows(folder)[1]["train/grad_norm"] > 0
     (start,) = (folder / "provenance.jsonl").read_text().splitlines()

@@ -34,9 +34,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(900)
 def test_it_learns_the_demo_without_the_bundled_trainer(run: Run, site: Path, tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "model"
-    env = {"PYTHONPATH": str(site)}
     demo = ("--algo", "grpo", "--model", "qwen3", *PLAIN)
-    run("train", *demo, "--run-dir", str(folder), "--export", str(out), env=env, limit=800)
+    run("train", *demo, "--run-dir", str(folder), "--export", str(out), packages=[str(site)], limit=800)
     assert rows(folder)[-1]["eval/copy/score"] > 0.9
     assert 'name = "plain"' in (folder / "run.toml").read_text()
     assert (out / "model.safetensors").is_file()
@@ -44,17 +43,16 @@ def test_it_learns_the_demo_without_the_bundled_trainer(run: Run, site: Path, tm
 
 @pytest.mark.timeout(600)
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(run: Run, site: Path, tmp_path: Path) -> None:
-    env = {"PYTHONPATH": str(site)}
     small = ("train", "--algo", "grpo", "--model", "qwen3", *PLAIN, *SMALL)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    run(*small, "--steps", "4", "--run-dir", str(whole), env=env)
-    run(*small, "--steps", "2", "--run-dir", str(parts), env=env)
-    run("train", "--resume", str(parts), "--steps", "4", env=env)
+    found = {"PYTHONPATH": str(site)}  # by Ray's processes
+    run(*small, "--steps", "4", "--run-dir", str(whole), packages=[str(site)], env=found, ray=True)
+    run(*small, "--steps", "2", "--run-dir", str(parts), packages=[str(site)])
+    run("train", "--resume", str(parts), "--steps", "4", packages=[str(site)])
     losses = [[row["train/loss"] for row in rows(folder) if "train/loss" in row] for folder in (whole, parts)]
     assert losses[0] == losses[1]
 
 
 def test_what_it_lacks_is_one_sentence_before_the_run(run: Run, site: Path) -> None:
-    env = {"PYTHONPATH": str(site)}
-    done = run("train", "--algo", "ppo", "--model", "qwen3", "--trainer", "plain", code=2, env=env)
+    done = run("train", "--algo", "ppo", "--model", "qwen3", "--trainer", "plain", code=2, packages=[str(site)])
     assert "--value-loss: the trainer 'plain' has no critic; take an --algo without one." in done.stderr

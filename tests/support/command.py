@@ -63,8 +63,8 @@ def run_with(packages: Sequence[str], arguments: Sequence[str]) -> int:
 class Command:
     """One `rlcore …` in its own session.
 
-    It is forked, and so are the processes of its run, `ray` aside; unless it is given variables, which
-    libraries may read as they are imported, or `fresh`: then it is what a user starts. `packages`: folders of
+    It is forked, and so are the processes of its run, `ray` aside; unless it is `fresh`: then it is what a
+    user starts, whose libraries read the variables of `env` as they are imported. `packages`: folders of
     packages that a forked one finds installed.
     """
 
@@ -80,7 +80,7 @@ class Command:
         self.out, self.err = cwd / "stdout.txt", cwd / "stderr.txt"
         known = {**os.environ, **VARIABLES, **(env or {})}
         self.process: Forked | subprocess.Popen[bytes]
-        if not (env or fresh):
+        if not fresh:
             for file in (self.out, self.err):
                 file.write_text("")  # what an earlier command said is gone, and a test may read it at once
             chooses = ray or any(argument.startswith("--cluster") for argument in arguments)
