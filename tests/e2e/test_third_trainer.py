@@ -54,5 +54,6 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(run: Run, site: Path, tm
 
 
 def test_what_it_lacks_is_one_sentence_before_the_run(run: Run, site: Path) -> None:
-    done = run("train", "--algo", "ppo", "--model", "qwen3", "--trainer", "plain", code=2, packages=[str(site)])
+    flags = ("--algo", "ppo", "--model", "qwen3", "--trainer", "plain")
+    done = run("train", *flags, code=2, packages=[str(site)])
     assert "--value-loss: the trainer 'plain' has no critic; take an --algo without one." in done.stderr
