@@ -492,3 +492,16 @@ def test_a_broken_file_is_broken_like_any_plugin(tmp_path: Path) -> None:
     (broken,) = load(Switches(only=(), files=(file,))).broken
     assert broken.name == "bad.py"
     assert "SyntaxError" in broken.error
+
+
+@pytest.mark.filterwarnings("ignore:can't resolve package:ImportWarning")
+def test_a_file_whose_imports_need_its_folder_says_how_to_use_it(tmp_path: Path) -> None:
+    (tmp_path / "lying_beside.py").touch()
+    file = tmp_path / "mine.py"
+    for line, said in (
+        ("import lying_beside.more", f"; that lies beside the file: set PYTHONPATH={tmp_path}"),
+        ("from .sibling import f", "; it is part of a package: import its function in a file of your own"),
+    ):
+        file.write_text(line)
+        (broken,) = load(Switches(only=(), files=(file,))).broken
+        assert said in broken.error

@@ -193,7 +193,7 @@ class _Loader:
             self.entries += entries
             self.adapters += adapters
         except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
-            self.reject(info, error_text(error))
+            self.reject(info, f"{error_text(error)}{_import_advice(info, error)}")
             if self.manager.has_plugin(info.name):
                 self.manager.unregister(name=info.name)
         else:
@@ -251,6 +251,19 @@ def _slow(info: PluginInfo) -> str:
     if info.is_file:
         return f"{said}."
     return f"{said}; every command waits for it, and -p no:{info.name} leaves it out."
+
+
+def _import_advice(info: PluginInfo, error: BaseException) -> str:
+    """How a file is used whose imports need its folder or its package: rlcore reads its content alone."""
+    if not (info.is_file and isinstance(error, ImportError)):
+        return ""
+    if error.name:
+        beside = Path(info.origin).with_name(error.name.partition(".")[0])
+        if beside.is_dir() or beside.with_suffix(".py").is_file():
+            return f"; that lies beside the file: set PYTHONPATH={beside.parent}"
+    elif "relative import" in str(error):
+        return "; it is part of a package: import its function in a file of your own, and list it in __all__"
+    return ""
 
 
 def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
