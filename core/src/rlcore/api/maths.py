@@ -1,8 +1,8 @@
 """The mathematics of policy optimization: pure functions of tensors.
 
 Shape suffixes: `_R` response tokens of all samples, `_B` samples, `_BT` samples by live tokens, padded.
-`mask_R` is 0 or 1; a token whose mask is 1 is *live*. What a slot that is not live holds never matters, be it
-NaN: it is replaced before the arithmetic, so that neither a value nor a gradient can carry it on.
+`mask_R` is 0 or 1; a token whose mask is 1 is *live*. What another token holds never matters, be it NaN: it
+is replaced before the arithmetic, so that neither a value nor a gradient can carry it on.
 """
 
 from typing import Literal
@@ -21,7 +21,7 @@ MAX_LOG_RATIO = 20.0
 
 
 def where_live(x_R: Tensor, mask_R: Tensor) -> Tensor:
-    """`x_R` with 0 in each slot that is not live; no gradient reaches those slots."""
+    """`x_R` with 0 for each token that is not live; no gradient reaches those tokens."""
     return torch.where(mask_R > 0, x_R, torch.zeros_like(x_R))
 
 
@@ -225,7 +225,7 @@ def discounted_sums(
 ) -> Tensor:
     """Σ_{s≥t} gamma^(s-t) r_s over the live tokens of each sample, [R]; 0 where not live.
 
-    A slot that is not live (a tool wrote it) takes no time step: credit flows across the gap undiscounted.
+    A token that is not live (a tool wrote it) takes no time step: credit flows across the gap undiscounted.
     """
     places_BT = _live_places(mask_R, segments_R, samples)
     rows_BT = _rows(reward_R, mask_R, places_BT)

@@ -205,6 +205,7 @@ async def verify_by_reload(
     await client.pause("retract")
     held = await client.checksums()  # before the reload, which replaces what was published
     directory = await publisher.directory(location)
+    # The directory may hold the weights alone, and the engine's own loader wants a whole model.
     await asyncio.to_thread(copy_side_files, model_path, Path(directory))
     await client.update_from_disk(directory, location.version, flush=False)
     await client.flush_cache()

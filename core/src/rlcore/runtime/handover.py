@@ -102,6 +102,7 @@ class Handover:
         """Go from the publication to the next answer."""
         self.enter(State.SLEEP)
         if self._sleep != "none":
+            # First: engines take for keys and values what the trainer frees here.
             self._freed = await self._trainer.sleep(self._sleep)
         self.enter(State.RESUME)
         await self._engines.resume()

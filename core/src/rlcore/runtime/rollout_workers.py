@@ -243,6 +243,7 @@ class RolloutWorkers:
         generator = self._generators.of(part)
         if not self._workers:
             return generator
+        # Of the kind that it stands for: who calls it asks whether it makes whole groups.
         kind = _RemoteGroupGenerator if isinstance(generator, GroupGenerator) else _RemoteGenerator
         return kind(self._workers, self._generators.parts.index(part), name_of(generator))
 

@@ -82,6 +82,7 @@ class EngineSupervisor:
     def watch(self) -> None:
         """Raises `EngineError` with the end of the server's log where the server died (see `watched`)."""
         for _ in range(round(BEAT_SECONDS / _WATCH_SECONDS)):
+            # A server that ends because it was told to has not died.
             if self._stopping.wait(_WATCH_SECONDS):
                 return
             assert self._server is not None, "watched after its start"

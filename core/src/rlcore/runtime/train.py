@@ -54,7 +54,7 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
             display.phase(f"Connecting to the cluster {resolved.cluster.name}")
             connect(cluster, reaper, cpus=cpus_of(bundles_of(prepared)))
             placement = place(cluster, prepared)
-        session = RunProcesses(
+        processes = RunProcesses(
             prepared=prepared,
             state=state,
             cluster=cluster,
@@ -65,10 +65,10 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
 
         def summary(reason: str) -> Summary:
             seconds = round(time.monotonic() - begin, 3)
-            return Summary(str(folder), session.steps, seconds, session.scores, reason)
+            return Summary(str(folder), processes.steps, seconds, processes.scores, reason)
 
         try:
-            reason = asyncio.run(session.run())
+            reason = asyncio.run(processes.run())
         except RunError as error:
             error.summary = asdict(summary("failed"))  # scripts read the last line of a failed run as well
             raise
