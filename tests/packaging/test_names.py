@@ -45,3 +45,12 @@ def test_no_engine_is_known_by_name(member: str) -> None:
 
 def test_what_is_allowed_is_there() -> None:
     assert [path for path in ALLOWED if not any(named(ROOT / path))] == []
+
+
+def test_no_two_classes_of_core_have_one_name() -> None:
+    trees = [ast.parse(file.read_text()) for file in (ROOT / "core/src").rglob("*.py")]
+    classes = [
+        node.name.lstrip("_") for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)
+    ]
+    assert len(classes) > 300
+    assert len(classes) == len(set(classes)), sorted({name for name in classes if classes.count(name) > 1})

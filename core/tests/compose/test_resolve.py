@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.config import is_group
 from rlcore.api.errors import ConfigError
+from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
 
 Make = Callable[..., Resolved]
@@ -199,3 +201,10 @@ def test_a_file_is_stricter_than_a_flag(make: Make, write: Write) -> None:
         ConfigError, match=r"^run\.toml: steps: found '5', expected an integer of at least 1\.$"
     ):
         make({}, write('steps = "5"\n'))
+
+
+def test_no_group_of_a_runs_settings_is_too_large_to_read() -> None:
+    groups = [field.annotation for field in RunConfig.model_fields.values() if is_group(field.annotation)]
+    assert len(groups) >= 10
+    assert max(len(group.model_fields) for group in groups) <= 15
+    assert len(RunConfig.model_fields) - len(groups) <= 15
