@@ -62,9 +62,14 @@ def see(browser: Browser, tab: str) -> None:
 
 
 def test_each_tab_shows_two_runs(runs: list[Path], browser: Browser) -> None:
+    """In the theme of the system, which may change meanwhile."""
     browser.open(served(Answers(runs).of))
     for tab in SEEN:
         see(browser, tab)
+    for theme in ("dark", "light"):
+        scheme = {"name": "prefers-color-scheme", "value": theme}
+        browser.call("Emulation.setEmulatedMedia", features=[scheme])
+        browser.wait(f"document.documentElement.dataset.theme === '{theme}'")
 
 
 def test_a_report_shows_them_too(runs: list[Path], tmp_path: Path, browser: Browser) -> None:

@@ -9,6 +9,7 @@ const TABS = {
 const FOLLOWED = new Set(["curves", "timeline", "dropped"]); // the others would lose the reader's place
 const LOOK_MS = 2000;
 const FRESH_S = 60;
+const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 function decoded(text) {
   try {
@@ -93,17 +94,20 @@ async function follow() {
   setTimeout(follow, LOOK_MS);
 }
 
-function setTheme(name) {
-  document.documentElement.dataset.theme = name;
-  try { localStorage.setItem("rlcore-theme", name); } catch { /* a file's page may have no storage */ }
+// The theme of the system, until the reader has chosen one.
+function setTheme() {
+  let chosen = null;
+  try { chosen = localStorage.getItem("rlcore-theme"); } catch { /* a file's page may have no storage */ }
+  document.documentElement.dataset.theme = chosen || (DARK.matches ? "dark" : "light");
 }
 
 async function begin() {
-  let theme = null;
-  try { theme = localStorage.getItem("rlcore-theme"); } catch { /* as above */ }
-  setTheme(theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  setTheme();
+  DARK.onchange = () => { setTheme(); refresh(); };
   document.getElementById("theme").onclick = () => {
-    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    const { dataset } = document.documentElement;
+    dataset.theme = dataset.theme === "dark" ? "light" : "dark";
+    try { localStorage.setItem("rlcore-theme", dataset.theme); } catch { /* as above */ }
     refresh();
   };
   put(document.getElementById("tabs"), ...Object.entries(TABS).map(([name, [title]]) =>

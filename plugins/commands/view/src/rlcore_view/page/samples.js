@@ -37,7 +37,7 @@ samples.tools = (files, chooseRun) => {
   const place = files.findIndex((file) => file.name === samples.file);
   const go = (by) => { samples.file = files[place + by].name; refresh(); };
   const search = el("input", {
-    type: "search", placeholder: "Find in prompts and responses", value: samples.filter, "aria-label": "Find in samples",
+    type: "search", placeholder: "Find a prompt or a response", value: samples.filter, "aria-label": "Find in samples",
     oninput: () => { samples.filter = search.value; fillList(); },
   });
   const names = files.map((file) => [file.name, `step ${file.step}, ${file.kind === "eval" ? "evaluation" : "rollout"}`]);
