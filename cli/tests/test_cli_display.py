@@ -16,7 +16,6 @@ import pytest
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore_cli.columns import COLUMNS, cells, columns_of, compact, evaluations, legend
 from rlcore_cli.curve import curve
-from rlcore_cli.display import TerminalDisplay
 
 ROW = {
     "step": 2,
@@ -39,7 +38,6 @@ RUN = """
 import json, sys
 from pathlib import Path
 from rlcore.tracking.display import Summary
-from rlcore_cli.display import TerminalDisplay
 from rlcore.api.config import Config
 from rlcore import RunInfo
 from rlcore_jsonl.tracker import Jsonl
@@ -48,6 +46,7 @@ from rlcore.tracking.trackers import Trackers
 run, as_json, row = Path(sys.argv[1]), sys.argv[2] == "json", json.loads(sys.argv[3])
 with TerminalDisplay(json=as_json, steps=3) as display:
     display.phase("Starting [engines]")
+    display.step({"step": 0, "weight_version": 0})
     trackers = Trackers({"jsonl": Jsonl(Config())}, display)
     trackers.start(RunInfo(folder=run, settings={}, plugins={}, step=1))
     trackers.metrics(row)
@@ -105,6 +104,7 @@ def test_a_terminal_shows_the_table_the_bar_and_the_curve(run_dir: Path) -> None
     assert "ETA" in seen
     assert "● eval easy  ◆ eval hard" in seen
     assert "evaluation: easy 0.500" in seen
+    assert not re.search(r"^ +0\s*$", seen, re.MULTILINE), "step 0 evaluated nothing"
 
 
 def test_a_narrow_terminal_shows_the_first_columns_whole(run_dir: Path) -> None:
@@ -120,17 +120,12 @@ def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:
     )
     lines = done.stdout.splitlines()
     assert lines[0].endswith("s] Starting [engines]")
-    assert "step 2/3  reward 0.250  eval 0.375  KL -1.3e-5" in lines[1]
-    assert lines[2].endswith("step 3/3  reward 0.750")
+    assert lines[1].endswith("step 0/3 (before training)")
+    assert "step 2/3  reward 0.250  eval 0.375  KL -1.3e-5" in lines[2]
+    assert lines[3].endswith("step 3/3  reward 0.750")
     assert lines[-1] == f"run folder: {run_dir}"
     assert "\x1b" not in done.stdout
     assert done.stderr == ""
-
-
-def test_a_first_line_without_an_evaluation_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with TerminalDisplay(json=False, steps=3) as display:
-        display.step({"step": 0, "weight_version": 0})
-    assert capsys.readouterr().out.endswith("step 0/3 (before training)\n")
 
 
 def test_json_keeps_stdout_for_one_object(run_dir: Path) -> None:

@@ -82,7 +82,9 @@ class LiveScreen:
     def step(self, row: Mapping[str, Json]) -> None:
         """Add a row to the table."""
         self._end_phase()
-        self._rows.append((row["step"], cells(row, self._columns)))
+        shown = cells(row, self._columns)
+        if any(shown):  # step 0 may have nothing to show
+            self._rows.append((row["step"], shown))
         self._progress.update(self._task, completed=row["step"], description=TRAINING)
 
     def print(self, line: str) -> None:
