@@ -288,10 +288,17 @@ def test_a_broken_model_config(make: Make, tmp_path: Path, text: str, sentence: 
         make({"model": str(tmp_path)})
 
 
-def test_a_directory_that_is_no_model(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"config\.json: No such file .* is not a Hugging Face model directory\.$"
-    ):
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("other", r"config\.json: No such file .* is not a Hugging Face model directory\.$"),
+        ("run.toml", r"is a run; write its model out by rlcore export .* OUT, and name OUT\.$"),
+        ("complete.json", r"is a checkpoint; write its model out by rlcore convert .* OUT, and name OUT\.$"),
+    ],
+)
+def test_a_directory_that_is_no_model(make: Make, tmp_path: Path, file: str, said: str) -> None:
+    (tmp_path / file).touch()
+    with pytest.raises(UserError, match=said):
         make({"model": str(tmp_path)})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rlcore.api.errors import ModelError, did_you_mean
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.types import parse_json
+from rlcore.checkpoint.folder import COMPLETE_MARKER
 from rlcore.plugins.registry import Entry, Registry
 
 ANY_OTHER = "*"
@@ -82,13 +83,15 @@ def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
     try:
         config = parse_json(file.read_text())
     except OSError as error:
-        reason = error.strerror or error
-        is_run = (file.parent / "run.toml").is_file()
-        what = (
-            f"{file.parent} is a run; write its model out by rlcore export {file.parent} OUT, and name OUT."
-            if is_run
-            else f"{file}: {reason}, so {file.parent} is not a Hugging Face model directory."
-        )
+        reason, folder = error.strerror or error, file.parent
+        what = f"{file}: {reason}, so {folder} is not a Hugging Face model directory."
+        for marker, named, command in (
+            ("run.toml", "run", "export"),
+            (COMPLETE_MARKER, "checkpoint", "convert"),
+        ):
+            if (folder / marker).is_file():
+                way = f"rlcore {command} {folder} OUT"
+                what = f"{folder} is a {named}; write its model out by {way}, and name OUT."
         raise ModelError(f"{asked}: {what}") from error
     except ValueError as error:
         raise ModelError(f"{asked}: {file} is broken JSON ({error}).") from error
