@@ -95,6 +95,7 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("train -steps 3", "error: -steps: expected two dashes, --steps."),
         ("train --stop -end -lr 3", "error: -lr: expected two dashes, --lr."),
+        ("plan --gpu 8", "error: No such option '--gpu'. Did you mean '--gpus'? See rlcore plan --help."),
         (
             "plan --model qwen3",
             "error: --gpu-memory is missing: GB (1e9 bytes) of each GPU; see rlcore plan --help.",

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from rlcore.api.errors import PluginError, RlcoreError, Terminated
+from rlcore.api.errors import PluginError, RlcoreError, Terminated, did_you_mean
 from rlcore_cli import __version__, plugin
 from rlcore_cli.program import Program, early_options, help_of, split, start
 from rlcore_jsonl import plugin as jsonl
@@ -120,6 +120,10 @@ def _usage(error: click.ClickException) -> str:
         told = error.param.help if isinstance(error.param, click.Option) else None
         named = error.param.get_error_hint(context).replace("'", "")
         sentence = f"{named} is missing{f': {told}' if told else ''}".removesuffix(".")
+    elif isinstance(error, click.NoSuchOption):
+        # click names several, by their letters alone
+        near = did_you_mean(error.option_name, (name for one in context.command.params for name in one.opts))
+        sentence = f"No such option {error.option_name!r}{f'.{near}' if near else ''}"
     elif isinstance(error, click.BadParameter):
         sentence = sentence.replace("a valid integer range", "a whole number").replace(
             "a valid float range", "a number"
