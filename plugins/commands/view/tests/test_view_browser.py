@@ -108,8 +108,18 @@ def test_curves_are_smoothed_hidden_and_drawn_over_time(runs: list[Path], browse
 
 
 def test_samples_are_sorted_by_reward_and_found_by_text(folder: Path, browser: Browser) -> None:
+    """Of another step, the first one is open, unless the same prompt is in the same row."""
+    evaluation = folder / "samples" / "eval-0.jsonl"
+    evaluation.write_text(evaluation.read_text().replace('"prompt": "', '"prompt": "other ') * 4)
     browser.open(served(Answers([folder]).of) + "#samples")
     scores = """[...document.querySelectorAll(".item .score")].map((one) => one.textContent).join(" ")"""
+    browser.wait(f"{scores} === '0.75 0.5 0.25 0'")
+    open_row = "document.querySelector('.item[aria-current=true]').dataset.row"
+    assert browser.run(open_row) == "3"
+    browser.choose("At", "eval-0")
+    browser.wait(f"{scores} === '0.5 0.5 0.5 0.5'")
+    assert browser.run(open_row) == "0"
+    browser.choose("At", "rollout-2")
     browser.wait(f"{scores} === '0.75 0.5 0.25 0'")
     browser.choose("Sorted", "worst")
     browser.wait(f"{scores} === '0 0.25 0.5 0.75'")
@@ -145,6 +155,8 @@ def test_tokens_are_coloured_by_each_of_their_values(folder: Path, browser: Brow
     browser.run("document.querySelector('.tokens > span').dispatchEvent(new MouseEvent('mousemove'))")
     said = browser.run("document.getElementById('tip').innerText").replace("\t", " ").splitlines()
     assert {"log-prob -0.5", "advantage 0.5", "ratio 1.284", "weight version 2"} <= set(said)
+    browser.run("location.hash = 'logs'")
+    browser.wait("document.getElementById('tip').hidden")
 
 
 def test_a_late_answer_does_not_replace_the_tab_that_was_chosen_meanwhile(

@@ -41,6 +41,7 @@ function refresh() {
 
 async function showChosenTab() {
   const main = document.getElementById("main");
+  tip(null, null); // what it is about goes
   try {
     await TABS[state.tab][1].show(main);
     if (!DATA) document.getElementById("live").textContent = "";

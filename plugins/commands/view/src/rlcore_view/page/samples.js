@@ -6,7 +6,7 @@ const ORDERS = {
   row: ["as they came", (a, b) => a.row - b.row], long: ["longest first", (a, b) => b.tokens - a.tokens],
 };
 const LISTED = 200;
-const samples = { run: null, file: null, order: "best", filter: "", row: null, by: "advantage" };
+const samples = { run: null, file: null, order: "best", filter: "", row: null, prompt: null, by: "advantage" };
 
 const worth = (row) => (row.score === null || row.score === undefined ? -Infinity : row.score);
 
@@ -76,7 +76,8 @@ function fillList() {
     put(list, empty("Nothing found", ""));
     return put(detail);
   }
-  openSample(found.some((row) => row.row === samples.row) ? samples.row : found[0].row);
+  const held = found.find((row) => row.row === samples.row && row.prompt === samples.prompt);
+  openSample((held || found[0]).row);
 }
 
 function scoreOf(row) {
@@ -97,6 +98,7 @@ function tint(name, share) {
 
 async function openSample(row) {
   samples.row = row;
+  samples.prompt = samples.rows.find((one) => one.row === row).prompt; // another step may have it in this row too
   const { list, detail } = samples.parts;
   for (const item of list.children) item.setAttribute("aria-current", item.dataset.row === String(row));
   const file = samples.file;
