@@ -116,3 +116,18 @@ def test_products_go_to_the_faster_library(
 ) -> None:
     found = kernels.takes_onednn(onednn=onednn, mkl=mkl, capability=capability, is_intel=is_intel)
     assert found is taken
+
+
+@pytest.mark.parametrize("shape", [(96, 64), (70, 33), (1, 5), (5, 1), (0, 4)])
+def test_layouts_hold_the_same_values(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_COLUMNS", True)
+    weight = random(*shape, seed=0)
+    laid_out = kernels.for_few_rows(weight)
+    assert laid_out.t().is_contiguous()
+    assert torch.equal(laid_out, weight)
+    back = kernels.by_rows(laid_out[1:])
+    assert back.is_contiguous()
+    assert torch.equal(back, weight[1:])
+    kernels.copy_into(laid_out, -weight)
+    assert torch.equal(laid_out, -weight)
+    assert kernels.for_few_rows(weight.bfloat16()).is_contiguous()

@@ -11,7 +11,10 @@ from .config_facts import (
     latent_facts as latent_facts,
 )
 from .cpu_kernels import (
+    by_rows as by_rows,
+    copy_into as copy_into,
     fits_kernel as fits_kernel,
+    for_few_rows as for_few_rows,
     kernel_linear as kernel_linear,
     kernel_rms_norm as kernel_rms_norm,
     kernel_swiglu as kernel_swiglu,

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rlcore.api.errors import ModelError
+from rlcore.checksums import checksum
 from rlcore_local.weights import Weights
+from rlcore_toolkit import cpu_kernels
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15], [5, 6, 7], [20, 21], [30, 31, 32, 33], [8], [40] * 20]
 PATHS = {
@@ -138,3 +141,17 @@ def test_recurrent_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
     with pytest.raises(ModelError, match="keep keys and values"):
         Weights(tmp_path, torch.float32, None)
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_weights_are_the_same_in_either_layout(
+    columns: bool, model_path: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_kernels, "_COLUMNS", columns)
+    path = model_path("qwen3")
+    weights = Weights(path, torch.float32, None)
+    down = weights.tensors()["model.layers.0.mlp.down_proj.weight"]
+    assert down.t().is_contiguous() == columns
+    stored = load_file(path / "model.safetensors")
+    weights.update_from_tensors({name: -one for name, one in stored.items()})
+    assert weights.checksums() == {name: checksum(-stored[name]) for name in weights.tensors()}

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlcore import DeltaError, checksum
+from rlcore_toolkit.cpu_kernels import by_rows
 
 if TYPE_CHECKING:
     from pyarrow import Codec
@@ -132,7 +133,7 @@ def apply(old: Tensor, packed: Tensor) -> Tensor:
 
 def _bytes(tensor: Tensor) -> Tensor:
     """The numbers' bytes, [count, itemsize]."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    flat = by_rows(tensor.detach().cpu()).reshape(-1)
     return flat.view(torch.uint8).reshape(-1, tensor.dtype.itemsize)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that everyone knows
 
 from rlcore_local.decoder import PromptTokens
-from rlcore_toolkit import times_transposed
+from rlcore_toolkit import for_few_rows, times_transposed
 
 LEAN_FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
 PREFILL_TOKENS = 4096
@@ -55,7 +55,7 @@ def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 
     A value copied into a parameter afterwards changes the joined matrix, and memory is held once.
     """
-    weight = torch.cat([linear.weight.data for linear in linears])
+    weight = for_few_rows(torch.cat([linear.weight.data for linear in linears]))
     sizes = [linear.out_features for linear in linears]
     for one, part in zip(linears, torch.split(weight, sizes), strict=True):
         one.weight.data = part
@@ -99,6 +99,8 @@ class LeanDecoder:
 
     def _layer(self, module: Any) -> Layer:
         attention, mlp = module.self_attn, module.mlp
+        for alone in (attention.o_proj, mlp.down_proj):
+            alone.weight.data = for_few_rows(alone.weight.data)
         qkv, qkv_bias = _join([attention.q_proj, attention.k_proj, attention.v_proj])
         gate_up, gate_up_bias = _join([mlp.gate_proj, mlp.up_proj])
         qk_norm = None

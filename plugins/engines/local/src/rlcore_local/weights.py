@@ -22,7 +22,7 @@ from rlcore_local.lean import LeanDecoder, is_lean
 from rlcore_local.loading import context_length_of, load_config, load_tensors, load_weights
 from rlcore_local.requests import RequestError
 from rlcore_local.routed import RoutedExperts
-from rlcore_toolkit import apply_delta
+from rlcore_toolkit import apply_delta, by_rows, copy_into
 
 DTYPES = {
     "float32": torch.float32,
@@ -153,7 +153,7 @@ class Weights:
                 raise RequestError(f"{name}: the shape is {was}, but the model has {wanted}")
         source = self._converted({**held, **new}) if self._is_converted else new
         for name, one in source.items():
-            self._parameters[name].copy_(one)
+            copy_into(self._parameters[name], one)
         self._fp8.keep(small)
         # copies: what comes may be a file that is mapped
         self._beyond |= {name: one.clone() for name, one in beyond.items()}
@@ -170,7 +170,7 @@ class Weights:
 
     def checksums(self) -> dict[str, str]:
         """`checksums.checksum` of each tensor as the engine holds it, so in the engine's dtype."""
-        return {name: checksum(one) for name, one in self.tensors().items()}
+        return {name: checksum(by_rows(one)) for name, one in self.tensors().items()}
 
 
 def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, Fp8Held]:
