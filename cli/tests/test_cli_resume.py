@@ -27,3 +27,26 @@ def test_ranks_and_places_of_a_reference_may_change(
     (tmp_path / "run.toml").write_text(capsys.readouterr().out)
     apart = ["--reference-placement", "resident", "--reference-ranks", "2"]
     assert run(["train", "--resume", str(tmp_path), *apart, "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (
+            '{"format": 1}',
+            "format 1, and this rlcore reads format 2; resume the run with the version that wrote",
+        ),
+        ("{", "critic_workers is unknown"),  # damaged: an older checkpoint may be intact
+    ],
+)
+def test_another_format_is_told_before_settings_that_it_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, said: str
+) -> None:
+    assert run(["train", "--algo", "grpo", "--model", "qwen3", "--dry-run"]) == 0
+    (tmp_path / "run.toml").write_text(f"critic_workers = 0\n{capsys.readouterr().out}")
+    checkpoint = tmp_path / "checkpoints" / "2"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "complete.json").touch()
+    (checkpoint / "state.json").write_text(state)
+    assert run(["train", "--resume", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err

@@ -26,6 +26,7 @@ from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
 from rlcore.plugins.registry import Registry
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
+from rlcore.runtime.state import check_format
 from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import check_same_past
@@ -80,6 +81,8 @@ def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer
     path = Path(config) if config is not None else Path(str(resume)) / RUN_TOML
     if resume is not None and not path.is_file():
         raise CheckpointError(f"--resume {resume}: found no {RUN_TOML} there, expected the folder of a run.")
+    if resume is not None and (newest := newest_complete(path.parent / CHECKPOINTS)) is not None:
+        check_format(newest)
     return program.read(path, "--resume" if config is None else "--config")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,15 +50,30 @@ class RunState:
         except ValueError as error:
             raise CheckpointError(f"{path}: not a run state ({error}).") from error
         # Before the validation, whose first complaint would be of some field that the other format has.
-        version = data.get("format") if isinstance(data, dict) else None
-        if isinstance(version, int) and version != FORMAT:
-            raise CheckpointError(
-                f"{path}: format {version}, and this rlcore reads format {FORMAT}; resume the run with the "
-                "version that wrote it."
-            )
+        _check_format(path, data)
         try:
             return TypeAdapter(RunState).validate_python(data)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the file"
             raise CheckpointError(f"{path}: not a run state ({where}: {first['msg']}).") from error
+
+
+def check_format(folder: Path) -> None:
+    """`CheckpointError` if `folder/state.json` is of another format. One that is damaged is left to `read`.
+
+    Settings of another release may be unknown here, so this comes before a resumed run's are read.
+    """
+    data = None
+    with suppress(OSError, ValueError):
+        data = parse_json((folder / FILE).read_text())
+    _check_format(folder / FILE, data)
+
+
+def _check_format(path: Path, data: Any) -> None:
+    version = data.get("format") if isinstance(data, dict) else None
+    if isinstance(version, int) and version != FORMAT:
+        raise CheckpointError(
+            f"{path}: format {version}, and this rlcore reads format {FORMAT}; resume the run with the "
+            "version that wrote it."
+        )
