@@ -1,9 +1,12 @@
-"""The order in which test files start where several run at once."""
+"""The order in which test files start where several run at once, and servers that start at once."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rlcore_machine import ForkServer
 
 
 @pytest.hookimpl(trylast=True)
@@ -17,3 +20,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if mark and mark.args:
             limits[item.path] = max(limits[item.path], mark.args[0])
     items.sort(key=lambda item: -limits[item.path])
+
+
+@pytest.fixture(scope="module")
+def forked_servers() -> Iterator[None]:
+    """The `local` servers that the module's tests start are forked, as those of a run are."""
+    from command import fork_server
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForkServer, "current", fork_server())
+        yield

@@ -21,6 +21,7 @@ async def _version(url: str) -> int:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("forked_servers")
 def test_trains_with_an_engine_of_others(run: Run, tmp_path: Path) -> None:
     flags, folder, weights = own_input(tmp_path), tmp_path / "run", tmp_path / "weights"
     weights.mkdir()

@@ -35,6 +35,7 @@ def sevens(model: Path, to: Path) -> Path:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("forked_servers")
 def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its teacher is the checkpoint, not the model that the other run started from; or an engine with it.
 

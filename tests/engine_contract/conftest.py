@@ -88,7 +88,10 @@ def _marks(kind: str) -> list[pytest.MarkDecorator]:
 
 @pytest.fixture(scope="module")
 def served(
-    request: pytest.FixtureRequest, tiny_models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tiny_models: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    forked_servers: None,
 ) -> Iterator[Served]:
     """One server a module. It starts with the first model, and each test leaves it idle with that model."""
     engine, limit_s = _ENGINES[request.param]()

@@ -45,8 +45,8 @@ IMPORTED = (
 
 
 @functools.cache
-def _fork_server() -> ForkServer:
-    """Of all commands: their imports take longer than most tests."""
+def fork_server() -> ForkServer:
+    """Of all commands, and of `local` servers: their imports take longer than most tests."""
     plugins = [entry.module for entry in entry_points(group=GROUP)]
     server = ForkServer([*IMPORTED, *PRELOAD, *plugins, *preload(Kind.TRAINER, Kind.ENGINE)], VARIABLES)
     atexit.register(server.close)
@@ -86,7 +86,7 @@ class Command:
             chooses = ray or any(argument.startswith("--cluster") for argument in arguments)
             if arguments[0] in ("train", "eval") and not chooses:
                 arguments = (*arguments, "--cluster", "processes")
-            self.process = _fork_server().fork(
+            self.process = fork_server().fork(
                 "command:run_with", [packages, arguments], cwd=cwd, env=known, out=self.out, err=self.err
             )
             return

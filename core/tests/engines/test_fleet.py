@@ -59,6 +59,7 @@ async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("forked_servers")
 async def test_what_lost_engines_leave_undone_is_done_by_the_last(
     slots: list[SupervisedEngine], launchers: list[HereLauncher], relay: Any, location: WeightsLocation
 ) -> None:

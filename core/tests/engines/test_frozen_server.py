@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from transformers import AutoTokenizer
 
 from rlcore.engines.fleet import Fleet
@@ -35,6 +36,7 @@ async def chat(port: int, *, status: int = 200, token: str = TOKEN, **fields: An
     return await post(port, "/v1/chat/completions", body, status=status, token=token)
 
 
+@pytest.mark.usefixtures("forked_servers")
 async def test_it_is_replaced_at_its_address(model: Path, tmp_path: Path) -> None:
     held, spares = HeldPort(), Spares(limit=1)
     launcher = HereLauncher(LOCAL, model, tmp_path, port=held.number)

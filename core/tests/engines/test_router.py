@@ -50,6 +50,7 @@ async def _ask(engines: list[RoutedEngine], group: int) -> list[list[Completion]
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("forked_servers")
 async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path) -> None:
     model = tiny(tmp_path / "model")
     router = SglangRouter("consistent_hashing", token=TOKEN, log_path=tmp_path / "router.log")

@@ -64,6 +64,7 @@ async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("forked_servers")
 async def test_a_lost_server_is_replaced_and_nobody_notices(
     slot: SupervisedEngine,
     launcher: HereLauncher,

@@ -52,7 +52,7 @@ def test_a_text_that_cannot_fit_is_not_tokenized(model: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory, forked_servers: None) -> Iterator[str]:
     with serving(launch_of(model, tmp_path_factory.mktemp("server"), context_length=64), LOCAL) as url:
         yield url
 
