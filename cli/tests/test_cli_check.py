@@ -47,7 +47,7 @@ def test_a_sound_part(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"reward mine of .*mine\.py sha256:\w+", out[0])
     assert "  ok     it says the same again" in out
-    assert re.fullmatch(r"\d+ hold, 0 fail, \d could not be asked\.", out[-1])
+    assert re.fullmatch(r"\d+ hold, 0 fail, \d do not apply\.", out[-1])
 
 
 def test_what_fails_is_named_with_its_reason(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -528,7 +528,7 @@ def make(config: Config) -> object:
         (SoundConfig(), ""),
         (Helpless(), "each setting has help"),
         (Loose(), "its config does not change"),
-        (Lossy(), "its config travels"),
+        (Lossy(), "its config can be sent to a worker"),
         (Grumpy(), "its complaints are sentences"),
         (Rude(), "its complaints are sentences"),
     ],

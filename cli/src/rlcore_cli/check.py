@@ -154,7 +154,7 @@ def _check_aloud(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding
         if one.outcome == "fails" and one.meaning:
             say(f"         what is asked: {one.meaning}")
     counts = {outcome: sum(one.outcome == outcome for one in findings) for outcome in _MARKS}
-    say(f"{counts['ok']} hold, {counts['fails']} fail, {counts['skipped']} could not be asked.")
+    say(f"{counts['ok']} hold, {counts['fails']} fail, {counts['skipped']} do not apply.")
     return findings
 
 

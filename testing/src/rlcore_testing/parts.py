@@ -51,7 +51,7 @@ class PartConformance(Conformance):
         lacking = [name for name, field in fields_of(type(self.part.config)).items() if not field.description]
         assert not lacking, f"the setting {lacking[0]!r} has no description"
 
-    def test_its_config_travels(self) -> None:
+    def test_its_config_can_be_sent_to_a_worker(self) -> None:
         """To a worker by pickle, and into run.toml and back."""
         config = self.part.config
         assert pickle.loads(pickle.dumps(config)) == config, "pickled and read again, it is another"
