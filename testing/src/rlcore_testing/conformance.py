@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 from unittest import SkipTest
@@ -151,4 +151,12 @@ def same(found: Sequence[Any], expected: Sequence[Any], what: str) -> None:
     """Fails at the first place where the two differ, and says `what` they are of."""
     assert len(found) == len(expected), f"{what}: {len(found)} of {len(expected)}"
     for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-        assert one == other, f"{what}: number {place} is {one!r}, was {other!r}"
+        assert one == other, f"{what}: number {place} {_differing(one, other)}"
+
+
+def _differing(one: Any, other: Any) -> str:
+    """Of two records the fields that differ: the whole of a sample takes many lines."""
+    if not (is_dataclass(one) and type(one) is type(other)):
+        return f"is {one!r}, was {other!r}"
+    pairs = [(field.name, getattr(one, field.name), getattr(other, field.name)) for field in fields(one)]
+    return "; ".join(f"has {name} {new!r}, had {old!r}" for name, new, old in pairs if new != old)

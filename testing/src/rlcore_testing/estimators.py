@@ -70,6 +70,7 @@ class EstimatorConformance(Conformance):
             assert self.idle is None or is_live != self.idle, said
 
     def test_what_is_masked_does_not_matter(self) -> None:
+        """Other values of the columns in masked tokens change no advantage."""
         for seed in SEEDS:
             batch = self._batch(seed)
             mask_R = batch.per_token["loss_mask"]

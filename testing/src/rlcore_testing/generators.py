@@ -84,11 +84,12 @@ class GeneratorConformance(Conformance):
     def test_every_response_token_has_its_mask_and_log_prob(self) -> None:
         for sample in self._finished(self._engine()):
             tokens = len(sample.response_ids)
-            assert tokens == len(sample.loss_mask) == len(sample.log_probs)
-            assert {*sample.loss_mask} <= {0, 1}
+            marked, weighed = len(sample.loss_mask), len(sample.log_probs)
+            assert tokens == marked == weighed, f"{tokens} tokens, {marked} in the mask, {weighed} log-probs"
+            assert {*sample.loss_mask} <= {0, 1}, "a mask has 0 and 1 alone"
             assert 1 in sample.loss_mask, "there is nothing to train on"
             for live, log_prob in zip(sample.loss_mask, sample.log_probs, strict=True):
-                assert math.isfinite(log_prob)
+                assert math.isfinite(log_prob), f"a log-prob is {log_prob}"
                 assert live or log_prob == 0, "a token that nobody sampled has the log-prob 0.0"
 
     def test_trained_tokens_are_those_that_the_engine_sampled(self) -> None:
@@ -98,7 +99,8 @@ class GeneratorConformance(Conformance):
 
     def test_spans_cover_the_response(self) -> None:
         for sample in self._finished(self._engine()):
-            assert len(sample.token_versions) == len(sample.response_ids)
+            tokens, covered = len(sample.response_ids), len(sample.token_versions)
+            assert covered == tokens, f"{tokens} tokens, and the spans cover {covered}"
 
     def test_each_token_carries_the_version_that_sampled_it(self) -> None:
         """Staleness: each token carries the version of the weights that sampled it."""
@@ -115,8 +117,8 @@ class GeneratorConformance(Conformance):
                     assert getattr(sample, name) == getattr(pending, name), name
                 # A split trajectory has prompts of its own.
                 if len(trajectory) == 1 and not self.writes_prompts:
-                    assert sample.prompt_ids == pending.prompt_ids
-                assert sample.status is not GenerationStatus.PENDING
+                    assert sample.prompt_ids == pending.prompt_ids, "prompt_ids"
+                assert sample.status is not GenerationStatus.PENDING, "its status is still PENDING"
 
     def test_equal_seeds_give_equal_samples(self) -> None:
         """The same seeds give the same samples, whether they are made at once or one after another."""
@@ -127,14 +129,17 @@ class GeneratorConformance(Conformance):
     def test_a_policy_that_never_stops_is_truncated(self) -> None:
         for trajectory in self._run(self._engine(endless=True)):
             for sample in trajectory:
-                assert len(sample.response_ids) <= self.max_tokens
-            assert not self.samples_anew or trajectory[-1].status is not GenerationStatus.COMPLETED
+                tokens = len(sample.response_ids)
+                assert tokens <= self.max_tokens, f"{tokens} tokens, the limit is {self.max_tokens}"
+            is_cut = trajectory[-1].status is not GenerationStatus.COMPLETED
+            assert is_cut or not self.samples_anew, "a limit cut it, and its status is COMPLETED"
 
     def test_an_answer_that_was_aborted_is_not_finished(self) -> None:
         if not self.samples_anew:
             raise SkipTest("it samples nothing")
         for trajectory in self._run(self._engine(aborting=True)):
-            assert any(sample.status is GenerationStatus.ABORTED for sample in trajectory)
+            found = [sample.status.name for sample in trajectory]
+            assert "ABORTED" in found, f"the run interrupted each answer, and the status is {found[-1]}"
 
     def test_interruptions_leave_no_trace(self) -> None:
         """Partial rollouts: requests are ended and go on with other weights; the tokens are the same."""
@@ -159,7 +164,8 @@ class GeneratorConformance(Conformance):
             raise SkipTest("it makes each sample by itself")
         pending = self._pending(engine)
         samples = asyncio.run(generator.generate_group(self._context(engine), pending))
-        assert [sample.rollout_id for sample in samples] == [sample.rollout_id for sample in pending]
+        asked, found = ([sample.rollout_id for sample in some] for some in (pending, samples))
+        assert found == asked, f"asked for the rollouts {asked}, it made {found}"
         self._check_drawn(engine, samples)
 
     # --- how they are checked --------------------------------------------------------------------------
