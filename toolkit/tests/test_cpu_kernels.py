@@ -30,6 +30,7 @@ def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param and not torch.backends.mkldnn.is_available():
         pytest.skip("torch was built without oneDNN")
     monkeypatch.setattr(kernels, "_TAKES_ONEDNN", request.param)
+    monkeypatch.setattr(kernels, "_INTEL", not request.param)
 
 
 @pytest.mark.usefixtures("_library")
