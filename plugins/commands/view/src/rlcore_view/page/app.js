@@ -60,7 +60,7 @@ function status(run) {
   const steps = `step ${run.step ?? 0} of ${run.steps ?? "?"}`;
   if (run.ended) return `${steps} · ${run.ended}`;
   if (DATA || run.age === null) return steps;
-  return `${steps} · ${run.age < 3 ? "now" : seconds(run.age) + " ago"}`;
+  return `${steps} · ${run.age < 3 ? "just now" : seconds(run.age) + " ago"}`;
 }
 
 function showRuns() {
