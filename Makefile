@@ -1,4 +1,4 @@
-# make demo | test | test-full | test-sglang | lint | mutants | bench | site | dist | gpu-kit | setup. Each sets up what it needs.
+# make demo | test | test-full | test-sglang | sglang-venv | lint | mutants | bench | site | dist | gpu-kit | setup. Each sets up what it needs.
 #
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
@@ -22,7 +22,7 @@ PROJECTS := $(wildcard machine/pyproject.toml core/pyproject.toml sandbox/pyproj
 
 export TORCH_INDEX TORCH_SPEC
 
-.PHONY: demo test test-full test-sglang lint mutants bench site dist gpu-kit setup
+.PHONY: demo test test-full test-sglang sglang-venv lint mutants bench site dist gpu-kit setup
 .DELETE_ON_ERROR:
 
 demo: $(MEMBERS)
@@ -37,9 +37,11 @@ test-full: setup
 	$(PYTEST) -m "not sglang" --durations=30
 
 test-sglang: export HF_HUB_OFFLINE = 1
-test-sglang: setup
-	PYTHON=$(PYTHON) scripts/sglang_cpu_venv.sh $(SGLANG_VENV) $(TORCH_SOURCE)
+test-sglang: setup sglang-venv
 	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(PYTEST) -m sglang --durations=30
+
+sglang-venv:
+	PYTHON=$(PYTHON) scripts/sglang_cpu_venv.sh $(SGLANG_VENV) $(TORCH_SOURCE)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The order in which test files start where several run at once, and servers that start at once."""
+"""What is collected, in which order test files start, and servers that start at once."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,6 +7,21 @@ from pathlib import Path
 import pytest
 
 from rlcore_machine import ForkServer
+
+SGLANG = "sglang"
+MARK = f"mark.{SGLANG}"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m sglang`, not the files without that mark: their imports take longer than to look."""
+    if config.option.markexpr != SGLANG or collection_path.suffix != ".py":
+        return None
+    texts = (
+        file.read_text()
+        for file in (collection_path, collection_path.with_name("conftest.py"))
+        if file.is_file()
+    )
+    return None if any(MARK in text for text in texts) else True
 
 
 @pytest.hookimpl(trylast=True)
