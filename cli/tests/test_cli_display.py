@@ -38,6 +38,7 @@ RUN = """
 import json, sys
 from pathlib import Path
 from rlcore.tracking.display import Summary
+from rlcore_cli.display import TerminalDisplay
 from rlcore.api.config import Config
 from rlcore import RunInfo
 from rlcore_jsonl.tracker import Jsonl
