@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.api.errors import PluginError
+from rlcore.api.part import load
 from rlcore.plugins.factories import check_factory
 from rlcore.plugins.registry import PluginInfo
 
@@ -82,3 +83,9 @@ def test_what_may_be_there(module: str) -> None:
 def test_what_is_not(module: str, factory: str, said: str) -> None:
     with pytest.raises(PluginError, match=said):
         check_factory(factory, "x")
+
+
+def test_a_module_that_fails_is_told_with_the_part(module: str) -> None:
+    said = r"^'x' cannot be loaded from 'faulty_here:Whole': ValueError: not today\.$"
+    with pytest.raises(PluginError, match=said):
+        load("faulty_here:Whole", "x")

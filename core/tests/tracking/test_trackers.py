@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.api.errors import CheckpointError
+from rlcore.api.errors import CheckpointError, PluginError
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.tracking import trackers as module
 from rlcore.tracking.trackers import Trackers
@@ -161,6 +161,9 @@ class Vital(Diary):
     def metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         raise CheckpointError("the disk is full")
 
+    def checkpoint(self, step: int, folder: Path) -> None:
+        raise KeyError("run")
+
 
 def test_an_essential_one_is_told_at_once_and_its_error_ends_the_run() -> None:
     vital = Vital()
@@ -171,3 +174,5 @@ def test_an_essential_one_is_told_at_once_and_its_error_ends_the_run() -> None:
         told.metrics({"step": 1})
     told.end("failed")
     assert vital.events[-1] == ("end", "failed")
+    with pytest.raises(PluginError, match=r"^The tracker 'vital' failed: KeyError: 'run'\.$"):
+        told.checkpoint(1, Path())

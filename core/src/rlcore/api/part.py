@@ -11,7 +11,7 @@ from typing import Any, Generic, cast
 from typing_extensions import TypeVar
 
 from rlcore.api.config import Config
-from rlcore.api.errors import PluginError
+from rlcore.api.errors import PluginError, RlcoreError
 from rlcore.api.part_config import RewardConfig
 
 C = TypeVar("C", bound=Config, default=Config, covariant=True)
@@ -20,15 +20,19 @@ C = TypeVar("C", bound=Config, default=Config, covariant=True)
 def load(factory: str, name: str) -> Any:
     """The attribute that `factory` ("package.module:attribute") names, imported now.
 
-    PluginError if there is none; `name`: of the part that it belongs to.
+    PluginError if there is none, or its module fails; `name`: of the part that it belongs to.
     """
     module, _, attribute = factory.partition(":")
     try:
         target = importlib.import_module(module)
         for piece in attribute.split("."):
             target = getattr(target, piece)
-    except (ImportError, AttributeError) as error:
-        raise PluginError(f"{name!r} cannot be loaded from {factory!r}: {error}.") from error
+    except RlcoreError:
+        raise
+    except Exception as error:
+        plain = isinstance(error, ImportError | AttributeError)
+        why = error if plain else f"{type(error).__name__}: {error}"
+        raise PluginError(f"{name!r} cannot be loaded from {factory!r}: {why}.") from error
     return target
 
 

@@ -99,13 +99,13 @@ class RunProcesses:
                 )
             await self._start(serving, trainer, sources)
             loop = await self._loop(serving, trainer, rewards, stop, stack)
-            watches = [*serving.watches(), *([trainer.watch()] if trainer else [])]
             with self._tracked(loop, stop) as ended:
                 # From here on SIGTERM waits for the step and a checkpoint. Before, there was nothing to save.
                 stop.can_save = True
                 # Everything is imported and built: later collections need not look through it again.
                 settle_heap()
                 switch_threads_often()
+                watches = [*serving.watches(), *([trainer.watch()] if trainer else [])]
                 reason = await self._watched(loop, *watches)
                 ended.append(reason)
             if trainer is not None:

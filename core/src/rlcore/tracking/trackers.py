@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from rlcore.api.errors import faults_of
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.api.types import Json, Sample
 from rlcore.tracking.display import Display
@@ -34,7 +35,7 @@ class Trackers:
 
     def __init__(self, trackers: Mapping[str, Tracker], display: Display) -> None:
         self._display = display
-        self._essential = [tracker for tracker in trackers.values() if tracker.essential]
+        self._essential = {name: tracker for name, tracker in trackers.items() if tracker.essential}
         self._threads = [
             _TrackerThread(name, tracker) for name, tracker in trackers.items() if not tracker.essential
         ]
@@ -77,8 +78,9 @@ class Trackers:
     def _tell(self, event: Event, *about: Any) -> None:
         for thread in self._threads:
             thread.tell(event, about)
-        for tracker in self._essential:
-            getattr(tracker, event)(*about)
+        for name, tracker in self._essential.items():
+            with faults_of(f"The tracker {name!r}"):
+                getattr(tracker, event)(*about)
 
 
 class _TrackerThread:
