@@ -83,7 +83,7 @@ def vocab_parallel_top(
     start, columns = _slice(logits, vocab_size, group)
     count, width = _shape(logits)
     device = logits.device if isinstance(logits, Tensor) else logits.hidden.device
-    most, rows, read = min(k, width), _rows_at_once(logits), _reader(logits, columns, temperature=1.0)
+    most, rows, read = min(k, width), _rows_at_once(logits), _rows(logits, columns)
     found_TK = torch.full((count, most), -torch.inf, device=device)
     ids_TK = torch.zeros(found_TK.shape, dtype=torch.int64, device=device)
     mine = min(most, columns)
@@ -119,12 +119,19 @@ def _rows_at_once(logits: Logits) -> int:
     return max(rows, ROWS_AT_ONCE) if isinstance(logits, HiddenRows) else rows
 
 
-def _reader(logits: Logits, columns: int, temperature: float) -> _Read:
+def _rows(logits: Logits, columns: int) -> _Read:
+    """As `_Read` says, but the logits' own memory where they are fp32: only to be read."""
     if isinstance(logits, HiddenRows):
         hidden_TH, matrix_CH = logits.hidden, logits.matrix[:columns]
-        return lambda part: _divide(times_transposed(hidden_TH[part], matrix_CH).float(), temperature)
+        return lambda part: times_transposed(hidden_TH[part], matrix_CH).float()
     logits_TV = logits
-    return lambda part: _divide(logits_TV[part, :columns].to(torch.float32, copy=True), temperature)
+    return lambda part: logits_TV[part, :columns].float()
+
+
+def _reader(logits: Logits, columns: int, temperature: float) -> _Read:
+    read = _rows(logits, columns)
+    is_shared = isinstance(logits, Tensor) and logits.dtype == torch.float32
+    return lambda part: _divide(read(part).clone() if is_shared else read(part), temperature)
 
 
 def _divide(logits: Tensor, temperature: float) -> Tensor:
