@@ -1,7 +1,7 @@
 """`rlcore plan --config`: the layout of a run's TOML, its engines, and what each phase of a step needs."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 from rlcore_plan.activations import saved
 from rlcore_plan.engines import Engines, sequence_cache, weights
-from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Optimizer, Roles, Workload, fullest, of_stages, states
+from rlcore_plan.layout import Layout, Recompute
+from rlcore_plan.memory import Beside, Optimizer, Roles, Workload, fullest, of_stages, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts
 from rlcore_plan.search import Candidate
@@ -48,7 +48,7 @@ def test_a_file_says_layout_engines_and_workload(judged: Any) -> None:
     assert found["layout"]["recompute"], "a GPU's default"
     train, publish, generate = found["phases"]
     assert train["items"]["optimizer"] == 0
-    layout = Layout(world=8, tensor=8, sequence=True, recompute=True)
+    layout = Layout(world=8, tensor=8, sequence=True, recompute=Recompute())
     planned = states(DENSE, layout, "bf16", 0, Optimizer(on_host=1.0))
     assert (train["items"]["weights"], train["items"]["gradients"]) == (planned.weights, planned.gradients)
     served = weights(DENSE, Engines(count=1, sequences=1, tokens=1, tensor=8), "bf16")
@@ -109,7 +109,7 @@ def test_what_waits_of_layers_that_are_computed_again() -> None:
     none = saved(DENSE, plain, batch, 0)
 
     def redone(count: int, *, block: bool) -> int:
-        layout = replace(plain, recompute=True, recompute_layers=count, recompute_block=block)
+        layout = replace(plain, recompute=Recompute(layers=count, block=block))
         return saved(DENSE, layout, batch, 0)
 
     one, two = redone(1, block=False), redone(2, block=False)
@@ -118,31 +118,36 @@ def test_what_waits_of_layers_that_are_computed_again() -> None:
     assert redone(32, block=True) == one
     assert redone(2, block=True) == none - 2 * layer + 2 * size
     assert redone(31, block=True) == none - 31 * layer + 31 * size
-    open_ = replace(plain, recompute=True)
+    open_ = replace(plain, recompute=Recompute())
     assert saved(DENSE, open_, batch, 0, waiting=2) == 2 * one - layer, "one micro-batch is computed again"
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, (True, 1, False)),
-        ({"granularity": "full", "method": "block", "num_layers": 3}, (True, 3, True)),
-        ({"granularity": "selective"}, (False, 1, False)),
-        ({"modules": ["mlp"]}, (False, 1, False)),
+        ({}, Recompute()),
+        ({"granularity": "full", "method": "block", "num_layers": 3}, Recompute(layers=3, block=True)),
+        ({"granularity": "selective"}, Recompute(modules=("core_attn",))),
+        (
+            {"granularity": "selective", "modules": ["mlp", "core_attn"]},
+            Recompute(modules=("core_attn", "mlp")),
+        ),
+        ({"modules": ["mlp"]}, None),
     ],
 )
-def test_which_layers_are_computed_again_is_read(judged: Any, fields: dict[str, Any], expected: Any) -> None:
+def test_what_is_computed_again_is_read(
+    judged: Any, fields: dict[str, Any], expected: Recompute | None
+) -> None:
     lines = [f"megatron.recompute_{name} = {json.dumps(value)}\n" for name, value in fields.items()]
     layout = judged(COLOCATED + "".join(lines))["layout"]
-    names = ("recompute", "recompute_layers", "recompute_block")
-    assert tuple(layout[name] for name in names) == expected
+    assert layout["recompute"] == (expected and json.loads(json.dumps(asdict(expected))))
 
 
 def test_flags_replace_what_a_run_file_computes_again() -> None:
-    layout = Layout(world=8, recompute=True)
+    layout = Layout(world=8, recompute=Recompute())
     found = Candidate(layout=layout, run=Run(work=Workload()), needs=None, reason="")
     assert flags(found) == flags(found, layout) == "--ranks 8"
-    for of_file in (replace(layout, recompute_block=True), replace(layout, recompute=False)):
+    for of_file in (replace(layout, recompute=Recompute(block=True)), replace(layout, recompute=None)):
         told = "--megatron.recompute-method uniform --megatron.recompute-num-layers 1"
         assert told in flags(found, of_file)
 
@@ -160,6 +165,27 @@ def test_critic_and_reference_are_counted(judged: Any) -> None:
     assert swapped["host_bytes_per_node"] > plain["host_bytes_per_node"]
 
 
+def test_a_model_beside_the_policy_may_fill_another_stage() -> None:
+    """Its own pipeline is looked at, and its own work."""
+    layout, work = Layout(world=8, pipeline=8), Workload(tokens=256, micro_batches=1)
+    teacher = Beside(facts=DENSE, stages=(4, 4, 4, 36, 4, 4, 4, 4))
+    assert fullest(of_stages(DENSE, layout, work, roles=Roles(teacher=teacher))).stage == 3
+    alone, small = Layout(world=1), read_facts("qwen3-4b", REGISTRY)
+    roles = Roles(critic=Optimizer(), critic_model=Beside(facts=DENSE))
+    [found] = of_stages(small, alone, work, roles=roles)
+    assert found.busiest == "critic"
+    assert found.activations == saved(DENSE, alone, work.batch(alone), 0, values=True)
+
+
+def test_a_role_beside_the_policy_may_divide_its_layers_in_its_own_way(judged: Any) -> None:
+    toml = COLOCATED.replace('"grpo"', '"ppo"').replace("ranks = 8", "ranks = 16")
+    toml += "megatron.pipeline_model_parallel_size = 2\n"
+    own = toml + "critic.megatron.num_layers_in_last_pipeline_stage = 10\n"
+    plain, uneven = judged(toml)["memory"], judged(own)["memory"]
+    assert uneven["stage"] == 0, "the critic has 54 of its 64 layers there"
+    assert uneven["roles"] > 1.5 * plain["roles"]
+
+
 def test_a_loss_may_ask_for_a_reference(judged: Any) -> None:
     dpo = COLOCATED.replace('"grpo"', '"dpo"')
     found, apart = judged(dpo)["memory"], judged(dpo + "reference_ranks = 8\n")["memory"]
@@ -172,7 +198,7 @@ def test_what_sleeps_is_gone_while_engines_generate(sleep: str, items: int) -> N
     machines = Machines(gpus=8, memory=80 * GB)
     engines = Engines(count=1, sequences=8, tokens=4096, tensor=8)
     job = Run(work=Workload(), roles=Roles(reference="resident"), engines=(engines,), sleep=sleep)
-    layout = Layout(world=8, tensor=8, sequence=True, recompute=True)
+    layout = Layout(world=8, tensor=8, sequence=True, recompute=Recompute())
     found = needs(DENSE, layout, job, machines)
     held = {name for name, size in found.phases[-1].items.items() if size}
     assert (

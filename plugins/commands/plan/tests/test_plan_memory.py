@@ -1,6 +1,7 @@
 """The plan against the trainer: bytes of real models on real ranks, and of what autograd saves."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rlcore_megatron.mcore.critic import Critic
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.sleeping import gradient_buffers, optimizer_state
 from rlcore_plan.activations import Batch, saved
-from rlcore_plan.layout import Layout
+from rlcore_plan.layout import Layout, Recompute
 from rlcore_plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
 from rlcore_plan.phases import slept
 from rlcore_plan.publication import publication
@@ -45,14 +46,14 @@ SEQUENCE = {**TENSOR, "sequence_parallel": True}
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 LAYOUTS: list[tuple[Layout, dict[str, Any]]] = [
     (Layout(world=1), {}),
-    (Layout(world=1, recompute=True), FULL),
+    (Layout(world=1, recompute=Recompute()), FULL),
     (Layout(world=2), {}),
     (Layout(world=2, tensor=2), TENSOR),
     (Layout(world=2, tensor=2, sequence=True), SEQUENCE),
     (Layout(world=2, pipeline=2), PIPELINE),
     (Layout(world=2, context=2), {"context_parallel_size": 2}),
     (
-        Layout(world=2, pipeline=2, stages=(3, 1), recompute=True, recompute_block=True),
+        Layout(world=2, pipeline=2, stages=(3, 1), recompute=Recompute(block=True)),
         {**PIPELINE, **FULL, "recompute_method": "block", "num_layers_in_last_pipeline_stage": 1},
     ),
 ]
@@ -187,6 +188,49 @@ def test_states_are_exact_and_activations_close(
         expected = saved(facts, layout, batch, number, waiting=waiting)
         for _, bytes_ in ranks:
             assert abs(bytes_ - expected) <= WITHIN * bytes_
+
+
+RECOMPUTED: dict[str, list[tuple[str, ...]]] = {
+    "qwen3": [("core_attn", "mlp")],
+    "glm4_moe": [("mlp",), ("core_attn", "shared_experts")],
+    "deepseek_v3": [("core_attn",), ("mlp", "moe")],
+}
+"""Modules of a layer that are computed again alone."""
+
+
+def _kept(
+    rank: int, world: int, port: int, path: str, part: Part, modules: list[tuple[str, ...]]
+) -> list[int]:
+    """Bytes saved for backward with each of `modules`, in both dtypes."""
+    parallel.start(rank, world, "127.0.0.1", port)
+    batch, found = equal_samples(SAMPLES, PROMPT, RESPONSE), []
+    for dtype in BYTES:
+        for names in modules:
+            fields: dict[str, Any] = {"recompute_granularity": "selective", "recompute_modules": list(names)}
+            spec = ModelSpec(path=path, bridge=part, fields=fields, dtype=dtype)
+            role = Role(spec, OptimizerSettings(lr=1e-3))
+            step = partial(role.train, batch, policy_loss, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES)
+            found.append(saved_bytes(role.models, step))
+    parallel.stop()
+    return found
+
+
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_modules_that_are_computed_again(models: dict[str, tuple[Path, Part]], name: str) -> None:
+    path, part = models[name]
+    facts = read_facts(str(path), load().registry)
+    [found] = run_ranks(_kept, 1, str(path), part, RECOMPUTED[name])
+    planned = [
+        saved(
+            facts,
+            Layout(world=1, recompute=Recompute(modules=names)),
+            Batch(tokens=TOKENS, rows=ROWS, bytes=size, on_cpu=True),
+            0,
+        )
+        for size in BYTES.values()
+        for names in RECOMPUTED[name]
+    ]
+    assert planned == pytest.approx(found, rel=WITHIN)
 
 
 def _hosted(

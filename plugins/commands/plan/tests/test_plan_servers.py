@@ -11,7 +11,7 @@ from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 from rlcore_plan.bounds import Bandwidth, bounds
 from rlcore_plan.engines import Engines, sequence_cache, weights
-from rlcore_plan.layout import Layout
+from rlcore_plan.layout import Layout, Recompute
 from rlcore_plan.memory import Optimizer, Workload, fullest, of_stages, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts, sizes
@@ -23,7 +23,7 @@ REGISTRY = load().registry
 DENSE, SMALL = read_facts("qwen3-32b", REGISTRY), read_facts("qwen3-8b", REGISTRY)
 TOKEN = 64 * 2 * 8 * 128 * 2
 """Bytes of a token of Qwen3-32B in the cache, in bf16, on all GPUs of an engine."""
-EIGHT = Layout(world=8, tensor=8, sequence=True, recompute=True)
+EIGHT = Layout(world=8, tensor=8, sequence=True, recompute=Recompute())
 RUN = """
 algo = "ppo"
 model = "qwen3-32b"

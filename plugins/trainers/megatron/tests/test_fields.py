@@ -102,6 +102,7 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("tensor-model-parallel-size", "two", "--megatron.tensor-model-parallel-size 'two': Input should be"),
         ("tensor-model-parallel-size", "0", "must be 1 or more"),
         ("recompute-granularity", "some", "'full' or 'selective'"),
+        ("recompute-modules", "mlp,layernorm", "those that discard their output are TransformerEngine's"),
         ("sequence-parallel", "true", "needs --megatron.tensor-model-parallel-size 2 or more"),
     ],
 )

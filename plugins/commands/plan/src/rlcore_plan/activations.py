@@ -6,11 +6,11 @@ layer reads, the gated MLP five times its width, attention queries, keys, values
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlcore import ExpertFacts, LatentFacts, ModelFacts
-from rlcore_plan.layout import Layout
+from rlcore_plan.layout import Layout, Recompute
 from rlcore_toolkit import MOST_LOGITS, ROWS_AT_ONCE
 
 FLOAT, LONG = 4, 8
@@ -50,10 +50,15 @@ def saved(
 
     `values`: of a critic.
     """
-    each = [_layer(facts, layout, batch, number) for number in layout.layers(facts, stage)]
-    kept, again, head = sum(each), 0, 0
-    if layout.recompute:
-        kept, again = _recomputed(each, layout, _split(layout, batch) * facts.hidden * batch.bytes)
+    layers = [_layer(facts, layout, batch, number) for number in layout.layers(facts, stage)]
+    each, recompute, head = [kept for kept, _ in layers], layout.recompute, 0
+    kept, again = sum(each), 0
+    if recompute is not None and recompute.modules:
+        # the layers behind the one that is computed again are done with by then
+        again = max(redone - sum(each[place + 1 :]) for place, (_, redone) in enumerate(layers))
+    elif recompute is not None:
+        size = _split(layout, batch) * facts.hidden * batch.bytes
+        kept, again = _recomputed(each, recompute, layout.virtual, size)
     if stage == layout.pipeline - 1:
         head = _values(facts, layout, batch) if values else _head(facts, layout, batch)
         if layout.mtp and not values:
@@ -62,14 +67,14 @@ def saved(
     return int((kept + _tables(facts, batch)) * waiting) + max(head, again)
 
 
-def _recomputed(each: Sequence[int], layout: Layout, size: int) -> tuple[int, int]:
+def _recomputed(each: Sequence[int], recompute: Recompute, chunks: int, size: int) -> tuple[int, int]:
     """What waits of layers that save `each`, with inputs of `size`; and the most that is computed again."""
     kept = again = 0
-    count = max(1, layout.recompute_layers)
-    chunk = max(1, -(-len(each) // layout.virtual))
+    count = max(1, recompute.layers)
+    chunk = max(1, -(-len(each) // chunks))
     for start in range(0, len(each), chunk):
         layers = each[start : start + chunk]
-        if layout.recompute_block:
+        if recompute.block:
             kept += sum(layers[count:])
             pieces = list(layers[:count])
             # the layers behind them are done with by then
@@ -103,7 +108,7 @@ def scoring(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
 
     Counted as if each kept all that a backward pass reads.
     """
-    layers = [_layer(facts, layout, batch, number) for number in layout.layers(facts, stage)]
+    layers = [_layer(facts, layout, batch, number)[0] for number in layout.layers(facts, stage)]
     total = max(layers, default=0) + _tables(facts, batch)
     if stage == layout.pipeline - 1:
         total = max(total, _head(facts, layout, batch) + workspace(facts, layout, batch, stage))
@@ -123,34 +128,74 @@ def _norm(size: int, batch: Batch, *, output: bool) -> int:
     return kept + size * batch.bytes if output else kept
 
 
-def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> int:
+_CORE, _MLP, _EXPERTS = frozenset({"core_attn"}), frozenset({"mlp"}), frozenset({"moe"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Module:
+    """A part of a layer: `saved` bytes, or `inputs` where it is computed again.
+
+    `names`: those of `Recompute.modules` that mean it. `again`: what it then saves; None: the same.
+    """
+
+    names: frozenset[str] = frozenset()
+    saved: int
+    inputs: int = 0
+    again: int | None = None
+
+
+def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> tuple[int, int]:
+    """What waits of the layer, and the most that is computed again of it at one time."""
+    chosen = set(layout.recompute.modules) if layout.recompute else set()
+    kept = redone = 0
+    for module in _modules(facts, layout, batch, number):
+        if module.names & chosen:
+            kept += module.inputs
+            redone = max(redone, module.saved if module.again is None else module.again)
+        else:
+            kept += module.saved
+    return kept, redone
+
+
+def _modules(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> Iterator[_Module]:
     split = _split(layout, batch)
-    attention = (
+    norm = split * _norm(facts.hidden, batch, output=True)
+    outer = split * _norm(facts.hidden, batch, output=False) if facts.sandwich else 0
+    yield _Module(saved=norm + outer)
+    yield from (
         _latent(facts, facts.latent, layout, batch) if facts.latent else _attention(facts, layout, batch)
     )
-    total = attention + split * _norm(facts.hidden, batch, output=True)
     experts = facts.experts
     if experts is not None and number >= experts.first_dense:
-        total += split * _norm(facts.hidden, batch, output=True) + _mixture(facts, experts, layout, batch)
+        yield _Module(saved=norm)
+        routed = _routed(facts, experts, layout, batch)
+        shared = batch.tokens * GATED * experts.shared // layout.tensor * batch.bytes
+        yield _Module(names=_EXPERTS, saved=routed, again=routed + shared)
+        yield _Module(names=_EXPERTS | {"shared_experts"}, saved=shared)
     else:
-        total += split * _norm(facts.hidden, batch, output=True)
-        total += batch.tokens * batch.gated * facts.width // layout.tensor * batch.bytes
-    if facts.sandwich:
-        total += 2 * split * _norm(facts.hidden, batch, output=False)
-    return total
+        gated = batch.tokens * batch.gated * facts.width // layout.tensor * batch.bytes
+        total, residual = norm + gated + outer, split * facts.hidden * batch.bytes
+        # in fp32 the norm keeps what the MLP reads, not a copy
+        again = total - residual if batch.bytes == FLOAT else total
+        yield _Module(names=_MLP, saved=total, inputs=residual, again=again)
 
 
-def _attention(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
+def _attention(facts: ModelFacts, layout: Layout, batch: Batch) -> Iterator[_Module]:
     heads, groups = facts.heads // layout.tensor, facts.groups // layout.tensor
     queries, keys = heads * facts.head, groups * facts.head
-    each = (queries + 2 * keys) * batch.bytes  # what the linear layer gave: the values stay in it
-    each += (2 * queries + keys) * batch.bytes + heads * FLOAT  # turned queries and keys, output, log-sums
+    each = (2 * queries + 2 * keys) * batch.bytes  # what the linear layer gave: the values stay in it; output
+    # queries of several groups are copies
+    inputs = (queries if groups > 1 else 0) * batch.bytes
     if facts.qk_norm:
         each += (heads + groups) * _norm(facts.head, batch, output=False)
+        inputs = (queries + keys) * batch.bytes
         if batch.bytes == FLOAT:
-            # Their input is a part of what the linear layer gave; queries of several groups are copies.
+            # Their input is a part of what the linear layer gave.
             each -= (keys if groups > 1 else keys + queries) * FLOAT
-    return batch.tokens * each
+    yield _Module(saved=batch.tokens * each)
+    turned = batch.tokens * ((queries + keys) * batch.bytes + heads * FLOAT)  # and log-sums
+    again = turned + batch.tokens * queries * batch.bytes
+    yield _Module(names=_CORE, saved=turned, inputs=batch.tokens * inputs, again=again)
 
 
 def _tables(facts: ModelFacts, batch: Batch) -> int:
@@ -176,7 +221,9 @@ def _prediction(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
     split = _split(layout, batch)
     inputs = split * 2 * facts.hidden * batch.bytes
     total = (
-        inputs + _layer(facts, layout, batch, facts.layers) + split * _norm(facts.hidden, batch, output=False)
+        inputs
+        + _layer(facts, layout, batch, facts.layers)[0]
+        + split * _norm(facts.hidden, batch, output=False)
     )
     total += inputs  # joined
     return total + batch.rows * (facts.hidden * batch.bytes + 2 * LONG)
@@ -203,7 +250,7 @@ def _in_chunks(facts: ModelFacts, layout: Layout, batch: Batch) -> bool:
     return rows * _columns(facts, layout) > MOST_LOGITS
 
 
-def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch) -> int:
+def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch) -> Iterator[_Module]:
     heads, size = facts.heads // layout.tensor, batch.bytes
     inner, value = latent.unrotated + latent.rotated, latent.value
     compressed = _norm(latent.key_value, batch, output=True)
@@ -211,14 +258,26 @@ def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch
         compressed += latent.rotated * size  # the norm's input is a part of what the linear layer gave
     if latent.query:
         compressed += _norm(latent.query, batch, output=True)
+    yield _Module(saved=_split(layout, batch) * compressed)
+    # queries, keys, and the values, which stay in what the linear layer gave; the output
+    inputs = heads * (2 * inner + latent.unrotated + value) * size
+    output = heads * value * size
     # Values that are narrower than keys are padded for the kernel, and so is what it gives, of which the
-    # output matrix reads a copy; others stay in what the linear layer gave.
-    values = 2 * inner + value if value < inner else latent.unrotated + 2 * value
-    each = heads * (2 * inner + values) * size + heads * FLOAT  # queries, keys, log-sums
-    return _split(layout, batch) * compressed + batch.tokens * each
+    # output matrix reads a copy.
+    padded = value < inner
+    values = 2 * inner * size if padded else (latent.unrotated + value) * size
+    saved = heads * (2 * inner * size + values + FLOAT)  # log-sums
+    again = heads * (2 * inner * size if padded else value * size) + heads * FLOAT
+    yield _Module(saved=batch.tokens * output)
+    yield _Module(
+        names=_CORE,
+        saved=batch.tokens * saved,
+        inputs=batch.tokens * inputs,
+        again=batch.tokens * again,
+    )
 
 
-def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
+def _routed(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
     routed = _split(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
     # each rank of a cut expert gets the tokens of all of them, for its part of the width
     total = routed * (layout.expert_tensor * facts.hidden + GATED * experts.width) * batch.bytes
@@ -227,4 +286,4 @@ def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Bat
     total += _split(layout, batch) * (experts.count * (3 * FLOAT + 1) + experts.active * 2 * (LONG + FLOAT))
     if experts.exact_router and batch.bytes != FLOAT:
         total += _split(layout, batch) * facts.hidden * FLOAT  # what the router reads
-    return total + batch.tokens * GATED * experts.shared // layout.tensor * batch.bytes
+    return total

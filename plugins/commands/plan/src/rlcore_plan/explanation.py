@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rlcore import ModelFacts
 from rlcore_plan.engines import sequence_cache
-from rlcore_plan.memory import BYTES, Memory
+from rlcore_plan.layout import Recompute
+from rlcore_plan.memory import BYTES, POLICY, Memory
 from rlcore_plan.search import Candidate
 from rlcore_plan.units import count_text, size_text
 from rlcore_plan.weights import stage as weights_of_stage
@@ -37,13 +38,11 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
     yield f"optimizer {size_text(memory.optimizer)}: {shared}"
     batch = run.work.batch(layout)
     layers = len(layout.layers(facts, memory.stage))
-    count, kept = layout.recompute_layers, "all of"
-    if layout.recompute and layout.recompute_block:
-        kept = f"all but {count} of each chunk, and the inputs of these, of"
-    elif layout.recompute:
-        kept = "the inputs of" if count == 1 else f"the input of every {count} of"
+    whose = f"{_kept(layout.recompute)} {layers} layers"
+    if memory.busiest != POLICY:
+        whose = f"of the {memory.busiest}, which needs more than the policy"
     yield (
-        f"activations {size_text(memory.activations)}: {kept} {layers} layers, {batch.tokens} tokens, "
+        f"activations {size_text(memory.activations)}: {whose}, {batch.tokens} tokens, "
         f"micro-batches that wait for their backward pass: {memory.waiting:g} at most"
     )
     yield f"work {size_text(memory.workspace)}: logits of a micro-batch, on the last stage alone"
@@ -51,3 +50,14 @@ def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]
         whose = f" of {engines.group}" if engines.group else ""
         each = sequence_cache(facts, engines, run.work.dtype)
         yield f"KV cache{whose}: {size_text(each)} for a sequence of {engines.tokens} tokens"
+
+
+def _kept(recompute: Recompute | None) -> str:
+    if recompute is None:
+        return "all of"
+    if recompute.modules:
+        return f"all but {', '.join(recompute.modules)} of"
+    count = recompute.layers
+    if recompute.block:
+        return f"all but {count} of each chunk, and the inputs of these, of"
+    return "the inputs of" if count == 1 else f"the input of every {count} of"

@@ -9,13 +9,23 @@ from rlcore import ModelFacts
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recompute:
+    """What the backward pass computes again: layers in pieces of `layers`, of which only the input is kept.
+
+    `block`: that many layers of each chunk, one by one, and no others. `modules`: of every layer these alone.
+    """
+
+    layers: int = 1
+    block: bool = False
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """`world` ranks; what tensor, pipeline and context parallelism leave over is data parallel.
 
     Experts are divided over `expert` ranks, and each of them over `expert_tensor`. `sequence`: sequence
-    parallelism.
-    `recompute`: layers are computed again in the backward pass, in pieces of `recompute_layers`, of which
-    only the input is kept; with `recompute_block` that many layers of each chunk, one by one, and no others.
+    parallelism. `recompute` None: everything is kept.
     `stages`: layers of each pipeline stage; empty: equally many. `virtual`: chunks of each stage (a
     virtual pipeline). `mtp`: the last stage has the policy's layer for multi-token prediction.
     """
@@ -27,9 +37,7 @@ class Layout:
     expert: int = 1
     expert_tensor: int = 1
     sequence: bool = False
-    recompute: bool = False
-    recompute_layers: int = 1
-    recompute_block: bool = False
+    recompute: Recompute | None = None
     stages: tuple[int, ...] = ()
     virtual: int = 1
     mtp: bool = False

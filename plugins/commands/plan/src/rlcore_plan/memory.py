@@ -15,6 +15,7 @@ from rlcore_plan.weights import Weight, stage as weights_of_stage
 BYTES = {"fp32": 4, "bf16": 2}
 FLOAT = 4
 """Bytes of a number in fp32."""
+POLICY, CRITIC, REFERENCE, TEACHER = "policy", "critic", "reference", "teacher"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,14 @@ class Roles:
     reference_model: Beside | None = None
     teacher: Beside | None = None
 
+    def beside(self, facts: ModelFacts, layout: Layout) -> dict[str, Beside]:
+        """The models of these roles; `facts`, `layout`: of the policy."""
+        policy = Beside(facts=facts, stages=layout.stages)
+        found = {CRITIC: self.critic_model or policy} if self.critic is not None else {}
+        if self.reference != "none":
+            found[REFERENCE] = self.reference_model or policy
+        return {**found, TEACHER: self.teacher} if self.teacher else found
+
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
@@ -129,7 +138,8 @@ class Memory:
 
     `roles`: weights of the models beside the policy; `role_states`: a critic's gradients and optimizer, of
     which `role_gradients` are the gradients.
-    `waiting`: micro-batches whose activations wait for their backward pass. `host`: in host memory.
+    `waiting`: micro-batches whose activations wait for their backward pass. `busiest`: the role whose work
+    (`activations` and `workspace`) takes most, one after the other. `host`: in host memory.
     """
 
     stage: int
@@ -142,6 +152,7 @@ class Memory:
     role_states: int = 0
     role_gradients: int = 0
     waiting: float = 1
+    busiest: str = POLICY
     host: int = field(default=0, compare=False)
 
     @property
@@ -195,20 +206,36 @@ def of_stage(
     values: bool = False,
 ) -> Memory:
     """The memory of a rank of `stage`. `values`: of a critic."""
-    own = states(facts, layout, work.dtype, stage, optimizer, values=values)
-    others = _others(facts, layout, work, stage, roles or Roles())
+    own, roles = states(facts, layout, work.dtype, stage, optimizer, values=values), roles or Roles()
+    others = _others(facts, layout, work, stage, roles)
     batch, waiting = work.batch(layout), _open_batches(layout, work, stage)
+    works = {
+        POLICY: (
+            saved(facts, layout, batch, stage, waiting=waiting, values=values),
+            workspace(facts, layout, batch, stage, values=values),
+        )
+    }
+    for role, model in roles.beside(facts, layout).items():
+        theirs = model.divided(layout)
+        works[role] = (
+            (saved(model.facts, theirs, batch, stage, waiting=waiting, values=True), 0)
+            if role == CRITIC
+            else (scoring(model.facts, theirs, batch, stage), 0)
+        )
+    busiest = max(works, key=lambda role: sum(works[role]))
+    activations, made = works[busiest]
     return Memory(
         stage=stage,
         weights=own.weights,
         gradients=own.gradients,
         optimizer=own.optimizer,
-        activations=saved(facts, layout, batch, stage, waiting=waiting, values=values),
-        workspace=workspace(facts, layout, batch, stage, values=values),
+        activations=activations,
+        workspace=made,
         roles=others.weights,
         role_states=others.gradients + others.optimizer,
         role_gradients=others.gradients,
         waiting=waiting,
+        busiest=busiest,
         host=own.hosted + own.copies + others.hosted + others.copies,
     )
 
@@ -226,16 +253,15 @@ def _open_batches(layout: Layout, work: Workload, stage: int) -> float:
 
 def _others(facts: ModelFacts, layout: Layout, work: Workload, stage: int, roles: Roles) -> States:
     """The models beside the policy, together."""
-    policy = Beside(facts=facts, stages=layout.stages)
-    critic = States(weights=0, gradients=0, optimizer=0)
+    critic, models = States(weights=0, gradients=0, optimizer=0), roles.beside(facts, layout)
     if roles.critic is not None:
-        own = roles.critic_model or policy
+        own = models.pop(CRITIC)
         critic = states(own.facts, own.divided(layout), work.dtype, stage, roles.critic, values=True)
-    resident = [roles.reference_model or policy] if roles.reference == "resident" else []
-    resident += [roles.teacher] if roles.teacher else []
-    weights = sum(model.weights(layout, stage, work.dtype) for model in resident)
-    # swapped: the reference's own weights, and the policy's while it computes
-    swapped = 2 * policy.weights(layout, stage, work.dtype) if roles.reference == "swapped" else 0
+    swapped = 0
+    if roles.reference == "swapped":
+        # the reference's own weights, and the policy's while it computes
+        swapped = 2 * models.pop(REFERENCE).weights(layout, stage, work.dtype)
+    weights = sum(model.weights(layout, stage, work.dtype) for model in models.values())
     return replace(critic, weights=critic.weights + weights, hosted=critic.hosted + swapped)
 
 
@@ -254,7 +280,9 @@ def of_stages(
     values: bool = False,
 ) -> list[Memory]:
     """The memory of each stage. Of equal ones (but for the last): of the first two and last two."""
-    last, are_equal = layout.pipeline - 1, len(set(layout.stages[:-1])) <= 1
+    beside = (roles or Roles()).beside(facts, layout).values()
+    divided = [layout, *(model.divided(layout) for model in beside)]
+    last, are_equal = layout.pipeline - 1, all(len(set(one.stages[:-1])) <= 1 for one in divided)
     stages = {0, min(1, last), max(0, last - 1), last} if are_equal else range(layout.pipeline)
     found = sorted(stages)
     return [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in found]

@@ -26,8 +26,8 @@ from rlcore import (
     did_you_mean,
 )
 from rlcore_cli.program import Program
-from rlcore_plan.layout import Layout
-from rlcore_plan.memory import Apart, Beside, Optimizer, Roles, Workload
+from rlcore_plan.layout import Layout, Recompute
+from rlcore_plan.memory import CRITIC, REFERENCE, TEACHER, Apart, Beside, Optimizer, Roles, Workload
 from rlcore_plan.phases import Run
 from rlcore_plan.published import read_facts
 
@@ -38,7 +38,8 @@ SGD_MOMENTUM = 0.9
 """megatron-core's."""
 NARROW = 2
 """Bytes of a moment in bf16 or fp16."""
-CRITIC, REFERENCE, TEACHER = "critic", "reference", "teacher"
+CORE_ATTENTION = "core_attn"
+"""What megatron-core computes again of a layer where no module is named."""
 
 
 @dataclass(frozen=True)
@@ -213,8 +214,6 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
     chunks = file.trainer.stage_layers(fields.values, facts.layers)
     stages = tuple(sum(each) for each in chunks)
     tensor = fields.size("tensor_model_parallel_size")
-    # without a word of it a GPU computes every layer again
-    asks = any(name.startswith("recompute_") for name in fields.values)
     return Layout(
         world=world,
         tensor=tensor,
@@ -223,13 +222,25 @@ def _layout(file: File, fields: Fields, facts: ModelFacts, world: int) -> Layout
         expert=fields.size("expert_model_parallel_size"),
         expert_tensor=fields.size("expert_tensor_parallel_size"),
         sequence=tensor > 1 and fields.is_on("sequence_parallel"),
-        recompute=fields.text("recompute_granularity", "" if asks else "full") == "full",
-        recompute_layers=fields.size("recompute_num_layers"),
-        recompute_block=fields.text("recompute_method") == "block",
+        recompute=_recompute(fields),
         stages=stages if len(set(stages)) > 1 else (),
         virtual=len(chunks[0]),
         mtp="mtp_num_layers" in fields.values,
     )
+
+
+def _recompute(fields: Fields) -> Recompute | None:
+    # without a word of it a GPU computes every layer again
+    asks = any(name.startswith("recompute_") for name in fields.values)
+    granularity = fields.text("recompute_granularity", "" if asks else "full")
+    if granularity == "full":
+        is_block = fields.text("recompute_method") == "block"
+        return Recompute(layers=fields.size("recompute_num_layers"), block=is_block)
+    if granularity != "selective":
+        return None
+    given = fields.values.get("recompute_modules", CORE_ATTENTION)
+    names = given.split(",") if isinstance(given, str) else given
+    return Recompute(modules=tuple(sorted(str(name).strip() for name in names)))
 
 
 def apart_of(file: File, facts: ModelFacts) -> Iterator[Apart]:
@@ -248,15 +259,16 @@ def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
     """What the run's trainer does, without engines. ConfigError."""
     beside = file.has_critic and not file.value("critic_ranks")
     has_reference = file.has_reference and not file.value("reference_ranks")
+    has_teacher = bool(file.value("teacher_model")) and not file.value("teacher_ranks")
     return Run(
         work=workload(file, layout),
         optimizer=optimizer_of(file.role("")),
         roles=Roles(
             critic=optimizer_of(file.role(CRITIC)) if beside else None,
-            critic_model=_beside(file, CRITIC) if beside else None,
+            critic_model=_beside(file, CRITIC, facts) if beside else None,
             reference=file.value("reference_placement") if has_reference else "none",
-            reference_model=_beside(file, REFERENCE) if has_reference else None,
-            teacher=None if file.value("teacher_ranks") else _beside(file, TEACHER),
+            reference_model=_beside(file, REFERENCE, facts) if has_reference else None,
+            teacher=_beside(file, TEACHER, facts) if has_teacher else None,
         ),
         apart=tuple(apart_of(file, facts)),
         is_colocated=file.value("placement") == "colocate",
@@ -265,14 +277,12 @@ def trained_by(file: File, facts: ModelFacts, layout: Layout) -> Run:
     )
 
 
-def _beside(file: File, role: str) -> Beside | None:
-    """The model of a role on the policy's workers; None: it is the run's, or there is none. ConfigError."""
+def _beside(file: File, role: str, facts: ModelFacts) -> Beside:
+    """The model of a role on the policy's workers, whose model has `facts`. ConfigError."""
     model = file.value(f"{role}_model")
-    if not model:
-        return None
-    facts = read_facts(model, file.registry)
-    chunks = file.trainer.stage_layers(file.role(role).values, facts.layers)
-    return Beside(facts=facts, stages=tuple(sum(each) for each in chunks))
+    own = read_facts(model, file.registry) if model else facts
+    chunks = file.trainer.stage_layers(file.role(role).values, own.layers)
+    return Beside(facts=own, stages=tuple(sum(each) for each in chunks))
 
 
 def workload(file: File, layout: Layout) -> Workload:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore import ConfigError, ModelFacts
-from rlcore_plan.layout import Layout, last_stage, objections
+from rlcore_plan.layout import Layout, Recompute, last_stage, objections
 from rlcore_plan.memory import BYTES, Memory
 from rlcore_plan.phases import Machines, Needs, Phase, Run, needs
 from rlcore_plan.units import GB
@@ -106,17 +106,18 @@ def _with_larger_engines(facts: ModelFacts, run: Run) -> Iterator[Run]:
 
 def _distance(candidate: Candidate, wanted: Layout, run: Run) -> int:
     """Settings that differ."""
-    names = (*SIZES, "stages", "virtual", "recompute", "recompute_block", "recompute_layers")
+    names = (*SIZES, "stages", "virtual", "recompute")
     changed = sum(bool(getattr(candidate.layout, name) != getattr(wanted, name)) for name in names)
     return changed + (candidate.run != run)
 
 
 def _ways(layout: Layout, run: Run, recompute: bool | None) -> Iterator[tuple[Layout, Run]]:
-    yield replace(layout, recompute=bool(recompute)), run
+    yield replace(layout, recompute=Recompute() if recompute else None), run
     if recompute is None:
-        yield replace(layout, recompute=True), run
+        whole = replace(layout, recompute=Recompute())
+        yield whole, run
         if run.optimizer.is_sharded and not run.optimizer.on_host:
-            yield replace(layout, recompute=True), replace(run, optimizer=replace(run.optimizer, on_host=1.0))
+            yield whole, replace(run, optimizer=replace(run.optimizer, on_host=1.0))
 
 
 def _check(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> None:
@@ -194,7 +195,7 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
     if not candidate.fits:
         return (1, memory.total)
     pieces = layout.replica * layout.expert * layout.expert_tensor
-    eased = int(layout.recompute) + int(bool(candidate.run.optimizer.on_host))
+    eased = int(layout.recompute is not None) + int(bool(candidate.run.optimizer.on_host))
     return (0, eased, pieces, len(set(layout.stages)), layout.pipeline, layout.tensor, memory.total)
 
 

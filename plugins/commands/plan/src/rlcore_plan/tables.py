@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlcore import ModelFacts
 from rlcore_plan.bounds import Bounds
 from rlcore_plan.explanation import explain_rank
-from rlcore_plan.layout import Layout
+from rlcore_plan.layout import Layout, Recompute
 from rlcore_plan.memory import of_stage
 from rlcore_plan.phases import Machines, Needs, Run
 from rlcore_plan.search import Candidate, apart, cache_bytes
@@ -135,21 +135,25 @@ def flags(one: Candidate, of_file: Layout | None = None) -> str:
     told += [f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}"] if layout.stages else []
     told += ["--megatron.sequence-parallel"] if layout.sequence else []
     told += ["--megatron.optimizer-cpu-offload"] if one.run.optimizer.on_host else []
-    if not layout.recompute:
-        told += ["--megatron.recompute-granularity none"]
-    elif {_recomputed(layout), _recomputed(of_file or layout)} != {DEFAULT_OF_GPU}:
-        method = "block" if layout.recompute_block else "uniform"
-        told += [f"--megatron.recompute-granularity full --megatron.recompute-method {method}"]
-        told += [f"--megatron.recompute-num-layers {layout.recompute_layers}"]
+    if {layout.recompute, (of_file or layout).recompute} != {DEFAULT_OF_GPU}:
+        told += _recompute_flags(layout.recompute)
     return " ".join(told)
 
 
-DEFAULT_OF_GPU = (True, False, 1)
-"""`_recomputed` where nothing is said."""
+DEFAULT_OF_GPU = Recompute()
 
 
-def _recomputed(layout: Layout) -> tuple[bool, bool, int]:
-    return layout.recompute, layout.recompute_block, layout.recompute_layers
+def _recompute_flags(recompute: Recompute | None) -> list[str]:
+    if recompute is None:
+        return ["--megatron.recompute-granularity none"]
+    if recompute.modules:
+        names = ",".join(recompute.modules)
+        return [f"--megatron.recompute-granularity selective --megatron.recompute-modules {names}"]
+    method = "block" if recompute.block else "uniform"
+    return [
+        f"--megatron.recompute-granularity full --megatron.recompute-method {method}",
+        f"--megatron.recompute-num-layers {recompute.layers}",
+    ]
 
 
 def _engine_flags(near: Candidate, found: Candidate, per_node: int) -> str:
@@ -183,7 +187,7 @@ def _summary(console: Console, model: str, facts: ModelFacts, run: Run) -> None:
 
 
 def _name(one: Candidate) -> str:
-    marks = " *" * one.layout.recompute + " †" * bool(one.run.optimizer.on_host)
+    marks = " *" * bool(one.layout.recompute) + " †" * bool(one.run.optimizer.on_host)
     return f"{one.layout.name}{marks}"
 
 

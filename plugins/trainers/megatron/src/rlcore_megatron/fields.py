@@ -20,6 +20,7 @@ from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRT
 from rlcore_megatron.source import KnownField, fields_of, known_fields
 
 MTP_FACTOR = "mtp_loss_scaling_factor"
+MODULES = "recompute_modules"
 OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
 NARROWED: Mapping[str, Any] = {
@@ -37,12 +38,14 @@ NARROWED: Mapping[str, Any] = {
     "exp_avg_dtype": Literal["fp32", "bf16", "fp16"],
     "exp_avg_sq_dtype": Literal["fp32", "bf16", "fp16"],
     "optimizer_offload_fraction": Annotated[float, Field(gt=0, le=1)],
+    MODULES: list[Literal["core_attn", "mlp", "moe", "shared_experts"]],
     MTP: Annotated[int, Field(ge=1, le=1)],
     MTP_FACTOR: Annotated[float, Field(gt=0)],
 }
 """Types of fields of which only a part of the values is taken."""
 REASONS = {
     BALANCE: "the others depend on which samples share a micro-batch",
+    MODULES: "those that discard their output are TransformerEngine's",
     MTP: "checkpoints have one such layer",
     EXPERT_TENSOR: "where it is not given, 1",
     OPTIMIZER: "megatron-core's dist_muon, which shares states layer by layer, saves them for one number of "
