@@ -171,6 +171,7 @@ def test_help_that_is_too_long_for_the_terminal_goes_below_its_flag(
     lines = capsys.readouterr().out.splitlines()
     assert "    --reward.exact-match.casefold  false" in lines
     assert "        ignore upper and lower case" in lines
+    assert max(len(line) for line in lines if "/" not in line) <= 60
 
 
 def test_a_part_is_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,8 @@ def show(program: Program, name: str, as_json: bool) -> None:
         click.echo(json.dumps({"shown": shown}, indent=2, default=str))
         return
     for place, one in enumerate(shown):
-        click.echo("\n" * bool(place) + "\n".join(_lines(one)))
+        lines = [part for line in _lines(one) for part in _fitted(line)]
+        click.echo("\n" * bool(place) + "\n".join(lines))
 
 
 def _described(offer: Offer) -> dict[str, Any]:
@@ -99,6 +100,16 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     yield from _table("settings", [(one["flag"], _default(one), one["help"]) for one in settings])
 
 
+def _fitted(line: str) -> list[str]:
+    """The line, broken between words for the terminal."""
+    room = max(_room(), LEAST_WIDTH)
+    return wrap(line, room, subsequent_indent=" " * 13, break_long_words=False, break_on_hyphens=False)
+
+
+def _room() -> int:
+    return get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
 def _hook(offer: Offer) -> str:
     """The one that yields it."""
     if offer.entry is None:
@@ -145,7 +156,7 @@ def _table(heading: str, rows: list[tuple[str, str, str]]) -> Iterator[str]:
     if rows:
         yield f"  {heading}"
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
-    room = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    room = _room()
     beside = len(f"    {'':<{widths[0]}}  {'':<{widths[1]}}  ")
     for flag, default, text in rows:
         begin = f"    {flag:<{widths[0]}}  {default:<{widths[1]}}  "
