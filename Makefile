@@ -3,7 +3,7 @@
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
 # TORCH_SPEC='torch==…' which torch (without a GPU a CPU build is demanded)
-# JOBS=4                how many test files run at once (each takes 2 cores and up to 6 GB for a moment)
+# JOBS=4                how many test files run at once (each takes a core, and up to 6 GB for a moment)
 
 SHELL := /bin/bash
 VENV ?= .venv
@@ -11,7 +11,7 @@ SGLANG_VENV ?= .venv-sglang
 PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))) python3)
 
-JOBS ?= 2
+JOBS ?= 3
 PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin

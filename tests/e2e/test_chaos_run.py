@@ -20,7 +20,7 @@ from rlcore.data.cursors import PromptCursor
 from rlcore_files.config import FileConfig
 from rlcore_files.source import FileSource
 
-pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(2000)]  # the longest: the first file to start
 
 PYTHON = "RLCORE_SGLANG_PYTHON"
 LIMIT_S = 1200.0

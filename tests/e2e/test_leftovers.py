@@ -63,6 +63,8 @@ def _files(temporary: Path) -> list[str]:
     return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor_")]
 
 
+SIGNALLED = ("ctrl-c", "ctrl-c, again and again", "sigterm", "sighup")
+"""What these do depends on what a process does with signals, and that it has of the one that starts it."""
 WITH_RAY = ("ctrl-c, again and again", "sigkill")
 
 
@@ -81,7 +83,8 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
             *("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", steps, *where),
             *("--engine-replacements", "0", "--eval-every", "0", "--run-dir", str(folder)),
             env={"TMPDIR": str(temporary)},
-            fresh=True,
+            fresh=end in SIGNALLED,
+            ray=ray,
         )
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -8,6 +8,7 @@ import signal
 import site
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -55,6 +56,7 @@ def fork_server() -> ForkServer:
 
 def run_with(packages: Sequence[str], arguments: Sequence[str]) -> int:
     """`rlcore ARGUMENTS` where the packages in these folders are installed too."""
+    tempfile.tempdir = None  # the imports have settled on one: this process has variables of its own
     for folder in packages:
         site.addsitedir(folder)
     return run(arguments)
