@@ -29,6 +29,7 @@ from rlcore_plan.phases import slept
 from rlcore_plan.publication import publication
 from rlcore_plan.published import read_facts
 from rlcore_plan.run_file import Fields, optimizer_of
+from rlcore_plan.scoring import scoring
 from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes, state_bytes
 from rlcore_testing.mtp import publish_mtp
 from rlcore_testing.ranks import run_ranks
@@ -89,6 +90,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3 tied": ("qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
     "qwen3 of 4": ("qwen3", {"head_dim": 16, "num_hidden_layers": 4}),
     "qwen3 of 20": ("qwen3", {"head_dim": 16, "num_hidden_layers": 20}),
+    "qwen3 of many tokens": ("qwen3", {"head_dim": 16, "vocab_size": 2000}),
     "qwen2": ("qwen2", {}),
     "llama": ("llama", {"head_dim": 32}),
     "glm4": ("glm4", {"head_dim": 16, "attention_bias": True, "pad_token_id": 0}),
@@ -105,23 +107,23 @@ MTP = {"mtp_num_layers": 1}
 
 
 def _measure(
-    rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str, count: int
-) -> tuple[int, tuple[int, int, int], int]:
+    rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtypes: str, count: int
+) -> list[tuple[int, tuple[int, int, int], int]]:
     """This rank's stage; bytes of weights, gradients and optimizer states; bytes saved for backward.
 
-    `count`: of micro-batches.
+    In each of `dtypes`. `count`: of micro-batches.
     """
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
-    role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), OptimizerSettings(lr=1e-3))
-    batch = equal_samples(SAMPLES, PROMPT, RESPONSE)
-    kept = saved_bytes(
-        role.models,
-        lambda: role.train(batch, policy_loss, temperature=1.0, tokens_per_rank=(TOKENS + SAMPLES) // count),
-    )
-    stage = parallel.pipeline_rank()
+    batch, tokens, found = equal_samples(SAMPLES, PROMPT, RESPONSE), (TOKENS + SAMPLES) // count, []
+    for dtype in dtypes.split():
+        spec = ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype)
+        role = Role(spec, OptimizerSettings(lr=1e-3))
+        step = partial(role.train, batch, policy_loss, temperature=1.0, tokens_per_rank=tokens)
+        kept = saved_bytes(role.models, step)
+        found.append((parallel.pipeline_rank(), state_bytes(role), kept))
     parallel.stop()
-    return stage, state_bytes(role), kept
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -141,53 +143,54 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
 
 
 @pytest.mark.parametrize(
-    ("layout", "megatron", "dtype", "name"),
+    ("layout", "megatron", "dtypes", "name"),
     [
-        *[(*LAYOUTS[number], "bf16", "qwen3") for number in (0, 1, 2, 3, 4, 6)],
+        (*LAYOUTS[0], "bf16 fp32", "qwen3"),
+        *[(*LAYOUTS[number], "bf16", "qwen3") for number in (1, 2, 3, 4, 6)],
         (*LAYOUTS[7], "bf16", "qwen3 of 4"),
         (*VIRTUAL, "bf16", "qwen3 of 4"),
-        (*LAYOUTS[0], "fp32", "qwen3"),
         (*LAYOUTS[4], "fp32", "qwen3 tied"),
         (*LAYOUTS[5], "bf16", "qwen3 tied"),
-        *[(*LAYOUTS[4], dtype, name) for name in ("qwen2", "llama", "glm4") for dtype in ("bf16", "fp32")],
-        *[(*LAYOUTS[0], "bf16", name) for name in ("qwen3_moe", "deepseek_v3")],
-        (*LAYOUTS[0], "fp32", "deepseek_v3"),
+        *[(*LAYOUTS[4], "bf16 fp32", name) for name in ("qwen2", "llama", "glm4")],
+        (*LAYOUTS[0], "bf16", "qwen3_moe"),
+        (*LAYOUTS[0], "bf16 fp32", "deepseek_v3"),
         (*EXPERT, "bf16", "glm4_moe"),
         (*CUT, "bf16", "glm4_moe"),
         (*LAYOUTS[4], "bf16", "glm4_moe"),
         (*LAYOUTS[4], "bf16", "deepseek_v3"),
         (*LAYOUTS[5], "bf16", "deepseek_v3"),
         (*LAYOUTS[6], "bf16", "deepseek_v3"),
-        (Layout(world=1, mtp=True), MTP, "bf16", "deepseek_v3 mtp"),
-        (Layout(world=1, mtp=True), MTP, "fp32", "deepseek_v3 mtp"),
+        (Layout(world=1, mtp=True), MTP, "bf16 fp32", "deepseek_v3 mtp"),
         (Layout(world=2, pipeline=2, mtp=True), {**PIPELINE, **MTP}, "bf16", "deepseek_v3 mtp"),
         (Layout(world=2, tensor=2, sequence=True, mtp=True), {**SEQUENCE, **MTP}, "bf16", "glm4_moe mtp"),
     ],
 )
 def test_states_are_exact_and_activations_close(
-    models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtype: str, name: str
+    models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtypes: str, name: str
 ) -> None:
     path, part = models[name]
     facts = read_facts(str(path), load().registry)
     # of a pipeline so many that each stage has as many open as it ever has
     count = SAMPLES if layout.pipeline > 1 else 1
-    found = run_ranks(_measure, layout.world, str(path), part, megatron, dtype, count)
+    found = run_ranks(_measure, layout.world, str(path), part, megatron, dtypes, count)
     parts = layout.context * count
-    batch = Batch(tokens=TOKENS // parts, rows=ROWS // parts, bytes=BYTES[dtype], on_cpu=True)
-    work = Workload(dtype=dtype, micro_batches=count)
-    for number in range(layout.pipeline):
-        ranks = [(held, bytes_) for stage, held, bytes_ in found if stage == number]
-        planned = states(facts, layout, dtype, number)
-        kept = (planned.weights, planned.gradients)
-        if layout.virtual == 1:
-            assert {held[:2] for held, _ in ranks} == {kept}, "weights and gradients"
-        else:  # each chunk's buffer is padded for itself
-            assert [held[:2] for held, _ in ranks] == [pytest.approx(kept, rel=WITHIN)]
-        assert max(held[2] for held, _ in ranks) == planned.optimizer, "the rank with most optimizer states"
-        waiting = of_stage(facts, layout, work, number).waiting
-        expected = saved(facts, layout, batch, number, waiting=waiting)
-        for _, bytes_ in ranks:
-            assert abs(bytes_ - expected) <= WITHIN * bytes_
+    for dtype, of_ranks in zip(dtypes.split(), zip(*found, strict=True), strict=True):
+        batch = Batch(tokens=TOKENS // parts, rows=ROWS // parts, bytes=BYTES[dtype], on_cpu=True)
+        work = Workload(dtype=dtype, micro_batches=count)
+        for number in range(layout.pipeline):
+            ranks = [(held, bytes_) for stage, held, bytes_ in of_ranks if stage == number]
+            planned = states(facts, layout, dtype, number)
+            kept = (planned.weights, planned.gradients)
+            if layout.virtual == 1:
+                assert {held[:2] for held, _ in ranks} == {kept}, "weights and gradients"
+            else:  # each chunk's buffer is padded for itself
+                assert [held[:2] for held, _ in ranks] == [pytest.approx(kept, rel=WITHIN)]
+            most = max(held[2] for held, _ in ranks)
+            assert most == planned.optimizer, "the rank with most optimizer states"
+            waiting = of_stage(facts, layout, work, number).waiting
+            expected = saved(facts, layout, batch, number, waiting=waiting)
+            for _, bytes_ in ranks:
+                assert abs(bytes_ - expected) <= WITHIN * bytes_
 
 
 RECOMPUTED: dict[str, list[tuple[str, ...]]] = {
@@ -230,6 +233,31 @@ def test_modules_that_are_computed_again(models: dict[str, tuple[Path, Part]], n
         for size in BYTES.values()
         for names in RECOMPUTED[name]
     ]
+    assert planned == pytest.approx(found, rel=WITHIN)
+
+
+def _scored(rank: int, world: int, port: int, path: str, part: Part) -> list[int]:
+    """The most bytes at one time as a frozen model scores, in both dtypes."""
+    parallel.start(rank, world, "127.0.0.1", port)
+    batch, found = equal_samples(SAMPLES, PROMPT, RESPONSE), []
+    for dtype in BYTES:
+        role = Role(ModelSpec(path=path, bridge=part, fields={}, dtype=dtype), None)
+        own = [tensor for chunk in role.built.chunks for tensor in (*chunk.parameters(), *chunk.buffers())]
+        made = MadeBytes(own)
+        with made:
+            role.forward(batch, temperature=1.0, tokens_per_rank=TOKENS + SAMPLES)
+        found.append(made.peak)
+    parallel.stop()
+    return found
+
+
+@pytest.mark.parametrize("name", ["llama", "deepseek_v3", "qwen3 of many tokens"])
+def test_what_scoring_takes(models: dict[str, tuple[Path, Part]], name: str) -> None:
+    path, part = models[name]
+    facts = read_facts(str(path), load().registry)
+    [found] = run_ranks(_scored, 1, str(path), part)
+    batches = [Batch(tokens=TOKENS, rows=ROWS, bytes=size, on_cpu=True) for size in BYTES.values()]
+    planned = [scoring(facts, Layout(world=1), batch, 0) for batch in batches]
     assert planned == pytest.approx(found, rel=WITHIN)
 
 

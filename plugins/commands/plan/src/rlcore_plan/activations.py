@@ -57,7 +57,7 @@ def saved(
         # the layers behind the one that is computed again are done with by then
         again = max(redone - sum(each[place + 1 :]) for place, (_, redone) in enumerate(layers))
     elif recompute is not None:
-        size = _split(layout, batch) * facts.hidden * batch.bytes
+        size = split_tokens(layout, batch) * facts.hidden * batch.bytes
         kept, again = _recomputed(each, recompute, layout.virtual, size)
     if stage == layout.pipeline - 1:
         head = _values(facts, layout, batch) if values else _head(facts, layout, batch)
@@ -94,28 +94,16 @@ def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, va
     """
     if values or stage != layout.pipeline - 1:
         return 0
-    columns, chunks = _columns(facts, layout), CHUNKS * ROWS_AT_ONCE * FLOAT
+    width, chunks = columns(facts, layout), CHUNKS * ROWS_AT_ONCE * FLOAT
     # multi-token prediction makes its logits in chunks too, and reads a copy of the first stage's embedding
-    drafted = columns * chunks if layout.mtp else 0
-    copied = columns * facts.hidden * batch.bytes if layout.mtp and stage > 0 and not facts.tied else 0
-    if _in_chunks(facts, layout, batch):
-        return copied + columns * (facts.hidden * FLOAT + chunks)
-    return copied + max(drafted, _logits(facts, layout, batch))
+    drafted = width * chunks if layout.mtp else 0
+    copied = width * facts.hidden * batch.bytes if layout.mtp and stage > 0 and not facts.tied else 0
+    if in_chunks(facts, layout, batch):
+        return copied + width * (facts.hidden * FLOAT + chunks)
+    return copied + max(drafted, logits(facts, layout, batch))
 
 
-def scoring(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
-    """Bytes of one micro-batch on a rank of a frozen model, at most: of a layer at a time, then of the head.
-
-    Counted as if each kept all that a backward pass reads.
-    """
-    layers = [_layer(facts, layout, batch, number)[0] for number in layout.layers(facts, stage)]
-    total = max(layers, default=0) + _tables(facts, batch)
-    if stage == layout.pipeline - 1:
-        total = max(total, _head(facts, layout, batch) + workspace(facts, layout, batch, stage))
-    return total
-
-
-def _split(layout: Layout, batch: Batch) -> int:
+def split_tokens(layout: Layout, batch: Batch) -> int:
     """Tokens of a rank where the sequence is divided between tensor-parallel ranks."""
     return batch.tokens // layout.tensor if layout.sequence else batch.tokens
 
@@ -158,7 +146,7 @@ def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> tupl
 
 
 def _modules(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> Iterator[_Module]:
-    split = _split(layout, batch)
+    split = split_tokens(layout, batch)
     norm = split * _norm(facts.hidden, batch, output=True)
     outer = split * _norm(facts.hidden, batch, output=False) if facts.sandwich else 0
     yield _Module(saved=norm + outer)
@@ -205,20 +193,20 @@ def _tables(facts: ModelFacts, batch: Batch) -> int:
 
 
 def _head(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
-    split = _split(layout, batch)
-    in_chunks = _in_chunks(facts, layout, batch)
+    split = split_tokens(layout, batch)
+    is_chunked = in_chunks(facts, layout, batch)
     total = split * _norm(facts.hidden, batch, output=False)
-    if not in_chunks:
-        total += _logits(facts, layout, batch)
+    if not is_chunked:
+        total += logits(facts, layout, batch)
     if layout.sequence:
-        gathered = batch.rows if in_chunks else split
+        gathered = batch.rows if is_chunked else split
         return total + gathered * facts.hidden * batch.bytes + batch.rows * LONG
     return total + batch.rows * (facts.hidden * batch.bytes + LONG)
 
 
 def _prediction(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
     """A layer for multi-token prediction: its inputs, both joined, itself, its last norm and its rows."""
-    split = _split(layout, batch)
+    split = split_tokens(layout, batch)
     inputs = split * 2 * facts.hidden * batch.bytes
     total = (
         inputs
@@ -232,22 +220,22 @@ def _prediction(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
 def _values(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
     """The last norm, and the hidden states of all tokens, which the head of a critic reads."""
     hidden = batch.tokens * facts.hidden * batch.bytes
-    return _split(layout, batch) * _norm(facts.hidden, batch, output=False) + hidden
+    return split_tokens(layout, batch) * _norm(facts.hidden, batch, output=False) + hidden
 
 
-def _logits(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
-    return batch.rows * _columns(facts, layout) * batch.bytes
+def logits(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
+    return batch.rows * columns(facts, layout) * batch.bytes
 
 
-def _columns(facts: ModelFacts, layout: Layout) -> int:
+def columns(facts: ModelFacts, layout: Layout) -> int:
     """Tokens of the vocabulary on a rank."""
     return -(-facts.vocabulary // layout.tensor)
 
 
-def _in_chunks(facts: ModelFacts, layout: Layout, batch: Batch) -> bool:
+def in_chunks(facts: ModelFacts, layout: Layout, batch: Batch) -> bool:
     """Whether the logits never exist as a whole."""
     rows = batch.tokens if layout.sequence else batch.rows
-    return rows * _columns(facts, layout) > MOST_LOGITS
+    return rows * columns(facts, layout) > MOST_LOGITS
 
 
 def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch) -> Iterator[_Module]:
@@ -258,7 +246,7 @@ def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch
         compressed += latent.rotated * size  # the norm's input is a part of what the linear layer gave
     if latent.query:
         compressed += _norm(latent.query, batch, output=True)
-    yield _Module(saved=_split(layout, batch) * compressed)
+    yield _Module(saved=split_tokens(layout, batch) * compressed)
     # queries, keys, and the values, which stay in what the linear layer gave; the output
     inputs = heads * (2 * inner + latent.unrotated + value) * size
     output = heads * value * size
@@ -278,12 +266,14 @@ def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch
 
 
 def _routed(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
-    routed = _split(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
+    routed = split_tokens(layout, batch) * experts.active  # on average: tokens spread over the experts evenly
     # each rank of a cut expert gets the tokens of all of them, for its part of the width
     total = routed * (layout.expert_tensor * facts.hidden + GATED * experts.width) * batch.bytes
     # of the router: logits, scores and weights of all experts, and who was chosen; of the chosen ones the
     # numbers and the weights, as they were chosen and as they were sorted
-    total += _split(layout, batch) * (experts.count * (3 * FLOAT + 1) + experts.active * 2 * (LONG + FLOAT))
+    total += split_tokens(layout, batch) * (
+        experts.count * (3 * FLOAT + 1) + experts.active * 2 * (LONG + FLOAT)
+    )
     if experts.exact_router and batch.bytes != FLOAT:
-        total += _split(layout, batch) * facts.hidden * FLOAT  # what the router reads
+        total += split_tokens(layout, batch) * facts.hidden * FLOAT  # what the router reads
     return total

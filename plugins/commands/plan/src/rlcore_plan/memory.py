@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
-from rlcore_plan.activations import Batch, saved, scoring, workspace
+from rlcore_plan.activations import Batch, saved, workspace
 from rlcore_plan.buffers import lay_out
 from rlcore_plan.layout import Layout, last_stage
+from rlcore_plan.scoring import scoring
 from rlcore_plan.weights import Weight, stage as weights_of_stage
 
 BYTES = {"fp32": 4, "bf16": 2}

@@ -1,0 +1,93 @@
+"""Bytes that a model which only scores has at one time, without a backward pass: moment by moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlcore import ExpertFacts, LatentFacts, ModelFacts
+from rlcore_plan.activations import (
+    FLOAT,
+    GATED,
+    LONG,
+    Batch,
+    columns,
+    in_chunks,
+    logits,
+    split_tokens,
+)
+from rlcore_plan.layout import Layout
+from rlcore_toolkit import ROWS_AT_ONCE
+
+GATED_IN_KERNELS = 4
+"""As `GATED`, where the CPU's kernels compute the product."""
+IDS = 5
+"""Tensors of token ids and places that a micro-batch brings."""
+CHUNK = 1 << 22
+"""Logits that exist in fp32 at one time, where they are not made in chunks."""
+
+
+def scoring(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
+    """The most bytes at one time of one micro-batch on a rank of pipeline stage `stage`."""
+    split, layers = split_tokens(layout, batch), layout.layers(facts, stage)
+    residual = split * facts.hidden * batch.bytes
+    turned = facts.latent.rotated if facts.latent else facts.head
+    tables = batch.tokens * (turned + turned // 2) * batch.bytes
+    moments = []
+    for place, number in enumerate(layers):
+        held = tables + residual * (1 if place == 0 else 2)  # what enters the stage, and the layer
+        moments += [held + moment for moment in _layer(facts, layout, batch, number)]
+    if stage == layout.pipeline - 1:
+        moments.append(_head(facts, layout, batch))
+    return batch.tokens * IDS * LONG + max(moments, default=0)
+
+
+def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> Iterator[int]:
+    """In attention; in the MLP, beside the residual."""
+    heads = facts.heads // layout.tensor
+    if facts.latent:
+        yield batch.tokens * heads * (_latent(facts.latent) * batch.bytes + FLOAT)
+    else:
+        queries, keys = heads * facts.head, facts.groups // layout.tensor * facts.head
+        # what the linear layer gave, turned, and what attention gives
+        each = (queries + 2 * keys) + (queries + keys) + queries
+        if facts.qk_norm:
+            each += queries + keys
+        elif facts.groups > layout.tensor:
+            each += queries  # a copy
+        yield batch.tokens * (each * batch.bytes + heads * FLOAT)
+    experts, residual = facts.experts, split_tokens(layout, batch) * facts.hidden * batch.bytes
+    if experts is not None and number >= experts.first_dense:
+        # beside what the norm gave, and the shared experts
+        outer = 3 if experts.shared else 2
+        yield outer * residual + _experts(facts, experts, layout, batch)
+    else:
+        gated = GATED_IN_KERNELS if batch.in_kernels else GATED
+        yield residual + batch.tokens * gated * facts.width // layout.tensor * batch.bytes
+
+
+def _latent(latent: LatentFacts) -> int:
+    """Values of a head: queries, keys and values as they are made, and as they are read; what is given."""
+    inner, value = latent.unrotated + latent.rotated, latent.value
+    made = inner + latent.unrotated + value
+    # values that are narrower than keys are padded for the kernel
+    return made + 2 * inner + (2 * inner if value < inner else value)
+
+
+def _experts(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:
+    """As the second matrix of each is multiplied."""
+    routed, cut = split_tokens(layout, batch) * experts.active, layout.expert_tensor
+    # outside of a GPU's kernel for all experts, of each expert and then joined
+    outputs = 1 if batch.bytes != FLOAT and not batch.on_cpu else 2
+    hidden = (1 + cut + outputs * cut) * facts.hidden
+    router = experts.count * (FLOAT + 1) + experts.active * (LONG + 2 * FLOAT)
+    return routed * (hidden + 4 * experts.width) * batch.bytes + split_tokens(layout, batch) * router
+
+
+def _head(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
+    """The logits, when the layers are done."""
+    if in_chunks(facts, layout, batch):
+        narrow = 0 if batch.bytes == FLOAT else batch.bytes
+        rows = batch.rows * facts.hidden * batch.bytes
+        return rows + columns(facts, layout) * ROWS_AT_ONCE * (narrow + FLOAT)
+    whole = logits(facts, layout, batch)
+    return whole + min(CHUNK, whole // batch.bytes) * FLOAT
