@@ -106,7 +106,10 @@ def test_wrong_names(refused: Refused, arguments: tuple[str, ...], said: tuple[s
         (("--stop", ""), ("--stop", "empty")),
         (("--replay-routing",), ("--replay-routing", "no experts")),
         (
-            ("--model", "deepseek", "--replay-routing", "--megatron.recompute-modules", "moe"),
+            (
+                *("--model", "deepseek", "--replay-routing", "--megatron.recompute-modules", "moe"),
+                *("--megatron.recompute-granularity", "selective"),
+            ),
             ("--megatron.recompute-modules", "--replay-routing", "recompute-granularity full"),
         ),
         (("--placement", "split"), ("--placement", "split", "no GPU")),

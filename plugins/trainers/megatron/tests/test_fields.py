@@ -102,6 +102,12 @@ def test_one_name_sets_every_class_that_has_it() -> None:
         ("tensor-model-parallel-size", "two", "--megatron.tensor-model-parallel-size 'two': Input should be"),
         ("tensor-model-parallel-size", "0", "must be 1 or more"),
         ("recompute-granularity", "some", "'full' or 'selective'"),
+        (
+            "recompute-modules",
+            "mlp",
+            "would have no effect without --megatron.recompute-granularity selective.",
+        ),
+        ("recompute-num-layers", "4", "would have no effect without --megatron.recompute-granularity full."),
         ("recompute-modules", "mlp,layernorm", "those that discard their output are TransformerEngine's"),
         ("sequence-parallel", "true", "needs --megatron.tensor-model-parallel-size 2 or more"),
     ],
@@ -186,7 +192,7 @@ def test_fields_are_checked_without_megatron() -> None:
     code = (
         "import sys\n"
         "from rlcore_megatron.fields import check_fields\n"
-        "check_fields({'tensor-model-parallel-size': '2', 'recompute-modules': 'mlp'})\n"
+        "check_fields({'tensor-model-parallel-size': '2', 'recompute-granularity': 'full'})\n"
         "sys.exit(bool({'torch', 'megatron.core'} & {*sys.modules}))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

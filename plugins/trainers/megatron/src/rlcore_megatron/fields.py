@@ -20,7 +20,9 @@ from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRT
 from rlcore_megatron.source import KnownField, fields_of, known_fields
 
 MTP_FACTOR = "mtp_loss_scaling_factor"
-MODULES = "recompute_modules"
+GRANULARITY, MODULES = "recompute_granularity", "recompute_modules"
+RECOMPUTED = {MODULES: "selective", "recompute_method": "full", "recompute_num_layers": "full"}
+"""What they belong to."""
 OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
 NARROWED: Mapping[str, Any] = {
@@ -80,6 +82,7 @@ def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
     _check_optimizer(checked)
     _check_pipeline(checked)
     _check_balance(checked)
+    _check_recompute(checked)
     if checked.get("sequence_parallel") and checked.get("tensor_model_parallel_size", 1) == 1:
         raise ConfigError(
             f"{flag('sequence_parallel')} needs {flag('tensor_model_parallel_size')} 2 or more: "
@@ -150,6 +153,15 @@ def _check_balance(checked: dict[str, Any]) -> None:
         raise ConfigError(
             f"{flag(BALANCE)} seq_aux_loss and {flag(COEFFICIENT)} come together: give both, or neither."
         )
+
+
+def _check_recompute(checked: Mapping[str, Any]) -> None:
+    """How to compute again is nothing without what: a GPU's default is gone with the first word of it."""
+    if GRANULARITY in checked:
+        return
+    for name, wanted in RECOMPUTED.items():
+        if name in checked:
+            raise ConfigError(f"{flag(name)} would have no effect without {flag(GRANULARITY)} {wanted}.")
 
 
 def split(fields: Mapping[str, Any]) -> Settings:
