@@ -21,11 +21,11 @@ def pairs(samples: tuple[Path, ...], out: Path) -> None:
     """Pair the best and the worst response to each prompt in SAMPLES (RUN/samples/rollout-N.jsonl)."""
     if out.exists():
         raise DataError(f"--out {out}: exists already; name a file that does not.")
-    found = list(best_and_worst(row for path in samples for row in _rows(path)))
-    if not found:
+    paired = list(best_and_worst(row for path in samples for row in _rows(path)))
+    if not paired:
         raise DataError(f"{samples[0]}: no prompt has two finished responses of different scores.")
-    out.write_text("".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in found))
-    click.echo(f"{len(found)} pairs: {out}")
+    out.write_text("".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in paired))
+    click.echo(f"{len(paired)} pairs: {out}")
 
 
 def best_and_worst(rows: Iterable[Row]) -> Iterator[Row]:
