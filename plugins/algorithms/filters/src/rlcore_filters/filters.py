@@ -165,10 +165,10 @@ def _sampled(sample: Sample) -> set[int]:
 
 def _rollouts(group: Group) -> list[list[Sample]]:
     """The samples of each rollout, in order."""
-    found: dict[str, list[Sample]] = {}
+    by_rollout: dict[str, list[Sample]] = {}
     for sample in group.samples:
-        found.setdefault(sample.rollout_id, []).append(sample)
-    return list(found.values())
+        by_rollout.setdefault(sample.rollout_id, []).append(sample)
+    return list(by_rollout.values())
 
 
 def _score(sample: Sample) -> Score:
