@@ -47,9 +47,9 @@ def _advantages(rewards: list[float], k: int) -> list[float]:
     best = [comb(place, k - 1) / comb(size, k) for place in range(size)]
     mean = fsum(share * reward for share, reward in zip(best, rewards, strict=True))
     std = sqrt(fsum(share * (reward - mean) ** 2 for share, reward in zip(best, rewards, strict=True)))
-    found = []
+    advantages = []
     for place, reward in enumerate(rewards):
         own = reward * comb(place, k - 1)
         better = [rewards[j] * comb(j - 1, k - 2) for j in range(place + 1, size)] if k > 1 else []
-        found.append((fsum([own, *better]) / comb(size - 1, k - 1) - mean) / std)
-    return found
+        advantages.append((fsum([own, *better]) / comb(size - 1, k - 1) - mean) / std)
+    return advantages
