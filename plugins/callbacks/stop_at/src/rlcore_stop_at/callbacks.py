@@ -120,10 +120,10 @@ class AdaptiveKl(Callback):
 
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
         """A step that trained nothing says nothing of the KL."""
-        found = metrics.get("train/kl_reference")
-        if found is None:
+        kl = metrics.get("train/kl_reference")
+        if kl is None:
             return None
-        error = min(0.2, max(-0.2, found / self._config.target - 1))
+        error = min(0.2, max(-0.2, kl / self._config.target - 1))
         self._scale *= 1 + self._config.gain * error
         return RunControl(kl_scale=self._scale)
 
