@@ -195,7 +195,10 @@ class _Server:
 
         def answer() -> None:
             try:
-                given = [one.value() if isinstance(one, Pickled) else one for one in pickle.load(stream)]
+                given = [
+                    argument.value() if isinstance(argument, Pickled) else argument
+                    for argument in pickle.load(stream)
+                ]
                 content = _message((number, True), getattr(self._actor, method)(*given))
             except Exception as error:
                 content = _message((number, False), _telling(error))
