@@ -43,14 +43,16 @@ def doctor(
 
     given = _given(settings)
     chosen = {Kind.ENGINE: engine, Kind.TRAINER: trainer, Kind.CLUSTER: cluster}
-    found = []
-    for one in (*_lines(machine.CHECKS), *_of_plugins(program), *_of_parts(program, chosen, given)):
-        found.append(one)
+    lines = []
+    for line in (*_lines(machine.CHECKS), *_of_plugins(program), *_of_parts(program, chosen, given)):
+        lines.append(line)
         if not as_json:
-            click.echo(_line(one))
-    stopped = any(one.remedy and one.stops for one in found)
+            click.echo(_line(line))
+    stopped = any(diagnosis.remedy and diagnosis.stops for diagnosis in lines)
     if as_json:
-        click.echo(json.dumps({"ok": not stopped, "lines": [_as_json(one) for one in found]}, indent=1))
+        click.echo(
+            json.dumps({"ok": not stopped, "lines": [_as_json(diagnosis) for diagnosis in lines]}, indent=1)
+        )
     if stopped:
         click.get_current_context().exit(FAILED)
 
@@ -60,16 +62,22 @@ def _lines(checks: Iterable[Any]) -> Iterator[Diagnosis]:
         yield from check()
 
 
-def _mark(one: Diagnosis) -> str:
-    return "ok" if not one.remedy else "STOP" if one.stops else "note"
+def _mark(diagnosis: Diagnosis) -> str:
+    return "ok" if not diagnosis.remedy else "STOP" if diagnosis.stops else "note"
 
 
-def _as_json(one: Diagnosis) -> dict[str, str]:
-    return {"mark": _mark(one), "what": one.what, "found": one.found, "remedy": one.remedy}
+def _as_json(diagnosis: Diagnosis) -> dict[str, str]:
+    return {
+        "mark": _mark(diagnosis),
+        "what": diagnosis.what,
+        "found": diagnosis.found,
+        "remedy": diagnosis.remedy,
+    }
 
 
-def _line(one: Diagnosis) -> str:
-    return f"{_mark(one):<5} {one.what}: {one.found}{'. ' + one.remedy if one.remedy else ''}"
+def _line(diagnosis: Diagnosis) -> str:
+    remedy = f". {diagnosis.remedy}" if diagnosis.remedy else ""
+    return f"{_mark(diagnosis):<5} {diagnosis.what}: {diagnosis.found}{remedy}"
 
 
 # --- plugins -----------------------------------------------------------------------------------------------
@@ -78,11 +86,11 @@ def _line(one: Diagnosis) -> str:
 def _of_plugins(program: Program) -> Iterator[Diagnosis]:
     """Those that are broken, and names that two of them offer."""
     plugins = program.plugins
-    for one in plugins.broken:
+    for plugin in plugins.broken:
         yield Diagnosis(
-            what=f"plugin {one.name}",
-            found=f"{one.dist} {one.version} is broken: {one.error}",
-            remedy=f"Mend or uninstall it; -p no:{one.name} leaves it out.",
+            what=f"plugin {plugin.name}",
+            found=f"{plugin.dist} {plugin.version} is broken: {plugin.error}",
+            remedy=f"Mend or uninstall it; -p no:{plugin.name} leaves it out.",
             stops=False,
         )
     try:
@@ -132,13 +140,13 @@ def _of_parts(
 
 def _diagnosed(whose: str, config: Config, *, must: bool) -> Iterator[Diagnosis]:
     try:
-        for one in config.diagnose():
-            yield replace(one, what=f"{whose}, {one.what}", stops=one.stops and must)
+        for diagnosis in config.diagnose():
+            yield replace(diagnosis, what=f"{whose}, {diagnosis.what}", stops=diagnosis.stops and must)
     except RlcoreError as error:
         yield Diagnosis(what=whose, found="cannot be used here", remedy=str(error), stops=must)
     except Exception as error:
-        found = f"cannot say what it needs: {type(error).__name__}: {error}"
-        yield Diagnosis(what=whose, found=found, remedy="Tell its authors.", stops=False)
+        problem = f"cannot say what it needs: {type(error).__name__}: {error}"
+        yield Diagnosis(what=whose, found=problem, remedy="Tell its authors.", stops=False)
 
 
 # --- settings ----------------------------------------------------------------------------------------------
@@ -146,18 +154,18 @@ def _diagnosed(whose: str, config: Config, *, must: bool) -> Iterator[Diagnosis]
 
 def _given(words: Sequence[str]) -> dict[str, dict[str, str]]:
     """Kind → field → text, of `--KIND.FIELD VALUE` and `--KIND.FIELD=VALUE`. Raises `ConfigError`."""
-    waiting, found = list(words), dict[str, dict[str, str]]()
+    waiting, by_kind = list(words), dict[str, dict[str, str]]()
     while waiting:
         word, equals, value = waiting.pop(0).partition("=")
         kind, dot, field = word.removeprefix("--").replace("-", "_").partition(".")
-        if not (word.startswith("--") and dot) or kind not in [one.value for one in CHOSEN]:
+        if not (word.startswith("--") and dot) or kind not in [chosen.value for chosen in CHOSEN]:
             flags = ["--json", "--engine", "--trainer", "--cluster"]
             near = did_you_mean(word, flags)
             raise ConfigError(f"doctor: found {word!r}, expected {', '.join(flags)} or --engine.FIELD.{near}")
         if not equals and not waiting:
             raise ConfigError(f"doctor: {word} needs a value.")
-        found.setdefault(kind, {})[field] = value if equals else waiting.pop(0)
-    return found
+        by_kind.setdefault(kind, {})[field] = value if equals else waiting.pop(0)
+    return by_kind
 
 
 def _config(kind: Kind, config: type[Config], given: Mapping[str, str]) -> Config:

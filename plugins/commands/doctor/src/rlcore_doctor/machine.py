@@ -30,11 +30,11 @@ Check = Callable[[], Iterator[Diagnosis]]
 def python() -> Iterator[Diagnosis]:
     """The interpreter."""
     version = sys.version_info[:2]
-    found = f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}"
+    interpreter = f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}"
     remedy = (
         "" if version <= NEWEST_PYTHON else "rlcore is tested with Python 3.11 and 3.12: use one of them."
     )
-    yield Diagnosis(what="python", found=found, remedy=remedy, stops=False)
+    yield Diagnosis(what="python", found=interpreter, remedy=remedy, stops=False)
 
 
 def torch() -> Iterator[Diagnosis]:
@@ -107,8 +107,8 @@ def disks() -> Iterator[Diagnosis]:
         yield Diagnosis(what="temporary files", found=str(error), remedy=remedy)
         return
     if wanted and Path(wanted).resolve() != folder.resolve():  # Python has tried to write there
-        found = f"TMPDIR={wanted} is full or cannot be written to, so that Python takes {folder}"
-        yield Diagnosis(what="temporary files", found=found, remedy=remedy)
+        problem = f"TMPDIR={wanted} is full or cannot be written to, so that Python takes {folder}"
+        yield Diagnosis(what="temporary files", found=problem, remedy=remedy)
         return
     yield _room("temporary files", folder, TEMPORARY_GB, "Set TMPDIR to a folder elsewhere.")
 
@@ -128,13 +128,13 @@ def ports() -> Iterator[Diagnosis]:
 
 def _room(what: str, folder: Path, need_gb: int, remedy: str) -> Diagnosis:
     free = shutil.disk_usage(folder).free
-    found = f"{free / GB:.1f} GB free in {folder}"
+    space = f"{free / GB:.1f} GB free in {folder}"
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"\0" * 4096)
     except OSError as error:
         return Diagnosis(what=what, found=f"{folder} cannot be written to: {error.strerror}", remedy=remedy)
-    return Diagnosis(what=what, found=found, remedy="" if free >= need_gb * GB else remedy, stops=False)
+    return Diagnosis(what=what, found=space, remedy="" if free >= need_gb * GB else remedy, stops=False)
 
 
 def _gpu_names() -> list[str]:
