@@ -132,18 +132,18 @@ class _Script:
         """`text` with the variables that are plain, defaults and sums."""
         for _ in range(8):  # a variable may name another; a cycle ends
             before = text
-            text = _PLAIN.sub(lambda found: self.variables.get(found[1] or found[2], found[0]), text)
-            text = _DEFAULT.sub(lambda found: self.variables.get(found[1], found[2]), text)
+            text = _PLAIN.sub(lambda match: self.variables.get(match[1] or match[2], match[0]), text)
+            text = _DEFAULT.sub(lambda match: self.variables.get(match[1], match[2]), text)
             text = _SUM.sub(self._sum, text)
             text = _SEQUENCE.sub(_sequence, text)
             if text == before:
                 break
         return text
 
-    def _sum(self, found: re.Match[str]) -> str:
-        names = re.sub(r"[A-Za-z_]\w*", lambda name: self.variables.get(name[0], name[0]), found[1])
+    def _sum(self, match: re.Match[str]) -> str:
+        names = re.sub(r"[A-Za-z_]\w*", lambda name: self.variables.get(name[0], name[0]), match[1])
         value = _number(names)
-        return found[0] if value is None else str(value)
+        return match[0] if value is None else str(value)
 
     def _array(self, array: re.Match[str], line: str, lines: Iterator[str]) -> None:
         name, more = array.groups()
@@ -174,9 +174,9 @@ class _Script:
         text = self.expand(_uncommented(named)).strip().strip("\"'")
         name = re.sub(r"^\$\{?\w+\}?/", "", text)  # the folder of the script, as the shell finds it
         others = (path.parent / name, path.parent.parent / name, Path(name))
-        found = next((other for other in others if other.is_file()), None)
-        if found is not None:
-            self.read(found)
+        script = next((other for other in others if other.is_file()), None)
+        if script is not None:
+            self.read(script)
 
     def _command(self, line: str) -> None:
         self.used += [name for name in _USED.findall(line) if name not in self.used]
@@ -190,8 +190,8 @@ def _path(word: str) -> str:
     return variable[1] or variable[2] if variable else word
 
 
-def _sequence(found: re.Match[str]) -> str:
-    first, step, last = int(found[1]), int(found[2] or 1), int(found[3])
+def _sequence(match: re.Match[str]) -> str:
+    first, step, last = int(match[1]), int(match[2] or 1), int(match[3])
     return " ".join(map(str, range(first, last + 1, step)))
 
 
@@ -202,15 +202,15 @@ def _starts_training(line: str) -> bool:
 
 def _first_command(line: str) -> str:
     """`line` up to a pipe, a redirection, or another command behind the one that starts the training."""
-    for found in _OPERATOR.finditer(line, _started(line)):
-        if not found["quoted"]:
-            return line[: found.start()]
+    for match in _OPERATOR.finditer(line, _started(line)):
+        if not match["quoted"]:
+            return line[: match.start()]
     return line
 
 
 def _started(command: str) -> int:
-    found = _ENTRY.search(command)
-    return found.start() if found else 0
+    match = _ENTRY.search(command)
+    return match.start() if match else 0
 
 
 def _closes(line: str) -> bool:
@@ -256,10 +256,10 @@ def _value(node: ast.expr) -> int:
 
 def variables(given: Iterable[str]) -> dict[str, str]:
     """Of `NAME=VALUE` each. ConfigError."""
-    found = {}
+    values = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not (equals and name.isidentifier()):
             raise ConfigError(f"--var: found {text!r}, expected NAME=VALUE.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

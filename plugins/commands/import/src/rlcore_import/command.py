@@ -50,10 +50,10 @@ def slime(
     """
     from rlcore_import.slime.translate import translate
 
-    found = translate(_arguments(words, variables(given)), program.plugins.registry)
-    text = "# From a run of slime, by rlcore import.\n" + dump_settings(found.settings)
-    _report(found)
-    unknown = [row.flag for row in found.rows if row.said.verdict is FlagVerdict.UNKNOWN]
+    translation = translate(_arguments(words, variables(given)), program.plugins.registry)
+    text = "# From a run of slime, by rlcore import.\n" + dump_settings(translation.settings)
+    _report(translation)
+    unknown = [row.flag for row in translation.rows if row.said.verdict is FlagVerdict.UNKNOWN]
     if unknown and not ignore:
         raise ConfigError(
             f"{', '.join(unknown)}: unknown; correct the name, or add --ignore-unknown to leave it out."
@@ -70,18 +70,18 @@ def _arguments(words: tuple[str, ...], given: dict[str, str]) -> Arguments:
         raise ConfigError("found nothing to import, expected a run script or flags such as --lr 1e-6.")
     first = Path(words[0])
     if words[0].startswith("--") or first.suffix == ".py" or words[0].startswith("python"):
-        found = of_words(words)
-        if not found.flags:
+        arguments = of_words(words)
+        if not arguments.flags:
             raise ConfigError(f"{words[0]}: found no flags, expected them or the shell script that has them.")
-        return found
+        return arguments
     script, more = of_script(first, given), of_words(words[1:])
     return replace(script, flags={**script.flags, **more.flags}, entry=more.entry or script.entry)
 
 
-def _report(found: Translation[Any]) -> None:
+def _report(translation: Translation[Any]) -> None:
     from rich.console import Console
 
-    rows = found.rows
+    rows = translation.rows
 
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -89,7 +89,7 @@ def _report(found: Translation[Any]) -> None:
     console.print(_table(rows))
     counts = Counter(row.said.verdict for row in rows)
     console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), highlight=False)
-    own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in found.untouched().items())
+    own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in translation.untouched().items())
     console.print(f"In the TOML as well, slime's defaults: {own}", highlight=False, markup=False)
 
 

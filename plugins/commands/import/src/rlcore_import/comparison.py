@@ -48,10 +48,10 @@ def tables(file: str) -> Mapping[str, list[Row]]:
 
 def hints(file: str) -> Iterator[tuple[str, str]]:
     """Each setting of the framework, and the end of a sentence that says what stands for it."""
-    found = defaultdict(list)
+    by_name = defaultdict(list)
     for name, meaning in meanings(row for rows in tables(file).values() for row in rows):
-        found[name].append(meaning)
-    yield from ((name, said(every)) for name, every in found.items())
+        by_name[name].append(meaning)
+    yield from ((name, said(every)) for name, every in by_name.items())
 
 
 def meanings(rows: Iterable[Row]) -> Iterator[tuple[str, Meaning]]:
@@ -67,16 +67,16 @@ def meanings(rows: Iterable[Row]) -> Iterator[tuple[str, Meaning]]:
             yield last if name == "…" else name, Meaning(_plain(here), value, _remark(row))
 
 
-def said(found: list[Meaning]) -> str:
+def said(counterparts: list[Meaning]) -> str:
     """The end of the sentence "NAME has it; …" for one setting."""
-    if len(found) > 1:
-        each = ("nothing" if one.ours == NONE else one.ours for one in found)
-        pairs = zip(each, found, strict=True)
-        return "here it is " + ", ".join(f"{here} for {one.value}" for here, one in pairs)
-    [one] = found
+    if len(counterparts) > 1:
+        each = ("nothing" if meaning.ours == NONE else meaning.ours for meaning in counterparts)
+        pairs = zip(each, counterparts, strict=True)
+        return "here it is " + ", ".join(f"{here} for {meaning.value}" for here, meaning in pairs)
+    [only] = counterparts
     start = {NONE: "rlcore has nothing of the kind", IMPLIED: "nothing is to be set here"}
-    ours = start.get(one.ours, f"here it is {one.ours}" + (f" for {one.value}" if one.value else ""))
-    return f"{ours} ({one.remark})" if one.remark else ours
+    ours = start.get(only.ours, f"here it is {only.ours}" + (f" for {only.value}" if only.value else ""))
+    return f"{ours} ({only.remark})" if only.remark else ours
 
 
 def _remark(row: Row) -> str:

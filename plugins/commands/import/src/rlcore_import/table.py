@@ -55,11 +55,11 @@ class Table:
     def of(cls, framework: str) -> Table:
         """The table of this package's folder FRAMEWORK."""
         text = resources.files(f"{__package__}.{framework}").joinpath("flags.toml").read_text()
-        found: dict[str, Rule] = {}
+        rules: dict[str, Rule] = {}
         for rule in _rules(tomllib.loads(text)):
-            assert rule.flag not in found, f"{rule.flag}: found twice"
-            found[rule.flag] = rule
-        return cls(found)
+            assert rule.flag not in rules, f"{rule.flag}: found twice"
+            rules[rule.flag] = rule
+        return cls(rules)
 
     def find(self, flag: str) -> Rule | None:
         """The rule of `--flag`, by its own name or by how it begins."""

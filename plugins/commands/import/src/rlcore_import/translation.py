@@ -101,7 +101,7 @@ class Translation(Generic[RunT]):
                 continue
             known = self.settings.get(name)
             if isinstance(known, list) and isinstance(value, list):
-                value = [*known, *(one for one in value if one not in known)]
+                value = [*known, *(item for item in value if item not in known)]
             self.settings[name] = value
 
     def _say(self, rule: Rule, flag: str, values: tuple[str, ...]) -> Said:
@@ -116,8 +116,8 @@ class Translation(Generic[RunT]):
         if unset is not None:
             return impossible(f"the script sets {unset} as it runs; say it with --var NAME=VALUE")
         if rule.by:
-            found = self.computed[rule.by](self.run, flag.removeprefix("--"))
-            return found if isinstance(found, Said) else _translated(found)
+            computed = self.computed[rule.by](self.run, flag.removeprefix("--"))
+            return computed if isinstance(computed, Said) else _translated(computed)
         if rule.set:
             return _translated(rule.set)
         if rule.values is not None:
@@ -161,7 +161,7 @@ def _shown(value: Any) -> str:
     if value is True:
         return ""
     items = value if isinstance(value, list) else [value]
-    return " ".join(one if isinstance(one, str) else json.dumps(one) for one in items)
+    return " ".join(item if isinstance(item, str) else json.dumps(item) for item in items)
 
 
 def single(values: tuple[str, ...]) -> Any:

@@ -59,9 +59,9 @@ def kl(run: Run, name: str) -> Said | Settings:
     coefficient = in_reward or (in_loss if run.has("use-kl-loss") else 0)
     if not coefficient:
         return implied("the coefficient is 0: no KL term, and no reference is loaded")
-    found = {"kl_coef": coefficient, "kl_place": "reward" if in_reward else "loss"}
-    found["kl_estimator"] = run.text("kl-loss-type", "k1")
-    return found | ({"kl_unbiased": True} if run.has("use-unbiased-kl") else {})
+    settings = {"kl_coef": coefficient, "kl_place": "reward" if in_reward else "loss"}
+    settings["kl_estimator"] = run.text("kl-loss-type", "k1")
+    return settings | ({"kl_unbiased": True} if run.has("use-unbiased-kl") else {})
 
 
 def correction(run: Run, name: str) -> Said | Settings:
@@ -126,8 +126,8 @@ def balance(run: Run, _: str) -> Settings:
 
 def freeze(run: Run, name: str) -> Settings:
     patterns = list(run.flags[name])
-    found: dict[str, Any] = {"model_hook": ["freeze"], "model_hook.freeze.pattern": patterns}
-    return found | ({"model_hook.freeze.invert": True} if name.startswith("only") else {})
+    settings: dict[str, Any] = {"model_hook": ["freeze"], "model_hook.freeze.pattern": patterns}
+    return settings | ({"model_hook.freeze.invert": True} if name.startswith("only") else {})
 
 
 def load(run: Run, name: str) -> Said:

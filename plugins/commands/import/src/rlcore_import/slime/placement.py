@@ -134,7 +134,7 @@ def prefill(run: Run, name: str) -> Said | Settings:
 
 
 def external(run: Run, name: str) -> Settings:
-    return {"engine_url": [one if "://" in one else f"http://{one}" for one in run.flags[name]]}
+    return {"engine_url": [url if "://" in url else f"http://{url}" for url in run.flags[name]]}
 
 
 def bucket(run: Run, name: str) -> Settings:

@@ -33,10 +33,10 @@ def input_key(run: Run, name: str) -> Settings:
 
 def template_kwargs(run: Run, name: str) -> Settings:
     try:
-        found = json.loads(run.text(name))
+        kwargs = json.loads(run.text(name))
     except ValueError as error:
         raise ConfigError(f"--{name}: found broken JSON ({error}).") from error
-    return {"source.chat_template_kwargs": found}
+    return {"source.chat_template_kwargs": kwargs}
 
 
 def steps(run: Run, name: str) -> Said | Settings:
@@ -132,21 +132,23 @@ def evaluations(run: Run, name: str) -> Said | Settings:
     sets = {key.lower().replace("-", "_"): path for key, path in zip(words[::2], words[1::2], strict=True)}
     if name == "eval-prompt-data":
         return {
-            key: value for one, path in sets.items() for key, value in _evaluation(run, one, path).items()
+            key: value
+            for dataset, path in sets.items()
+            for key, value in _evaluation(run, dataset, path).items()
         }
     setting, _ = EVALS[name]
     value = max(0, run.number(name, 0)) if setting == "top_k" else single(run.flags[name])
-    return {f"eval.{one}.{setting}": value for one in sets}
+    return {f"eval.{dataset}.{setting}": value for dataset in sets}
 
 
 def _evaluation(run: Run, name: str, path: str) -> dict[str, Any]:
     """All of one set: what it has no flag for is as in the rollouts."""
-    found: dict[str, Any] = {f"eval.{name}.data": path, "eval_prompts": 100_000}
-    found[f"eval.{name}.temperature"] = run.real("rollout-temperature", 1)
+    settings: dict[str, Any] = {f"eval.{name}.data": path, "eval_prompts": 100_000}
+    settings[f"eval.{name}.temperature"] = run.real("rollout-temperature", 1)
     for flag, (setting, fallback) in EVALS.items():
         if not run.has(flag) and run.has(fallback):
             value = literal(run.text(fallback))
-            found[f"eval.{name}.{setting}"] = max(0, value) if setting == "top_k" else value
+            settings[f"eval.{name}.{setting}"] = max(0, value) if setting == "top_k" else value
     if run.has("apply-chat-template"):
-        found[f"eval.{name}.source.chat_template"] = True
-    return found
+        settings[f"eval.{name}.source.chat_template"] = True
+    return settings

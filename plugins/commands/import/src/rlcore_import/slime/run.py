@@ -115,10 +115,10 @@ class Run:
                 f"--rollout-num-gpus-per-engine: found {each}, expected a divisor of the {gpus} GPUs of all "
                 f"engines and a multiple of the {stages} stages of each."
             )
-        found: dict[str, Any] = {"engines": gpus // each}
+        settings: dict[str, Any] = {"engines": gpus // each}
         if each > stages:
-            found["sglang.tp_size"] = each // stages
+            settings["sglang.tp_size"] = each // stages
         node = self.number("actor-num-gpus-per-node", 8)
         if each > node:
-            found["sglang.nnodes"] = each // node
-        return found
+            settings["sglang.nnodes"] = each // node
+        return settings

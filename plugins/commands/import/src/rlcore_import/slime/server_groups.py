@@ -42,11 +42,11 @@ def engine_groups(run: Run) -> Said | Settings:
     if len(models) > 1:
         others = ", ".join(str(model.get("name")) for model in models[1:])
         return impossible(f"it serves {others} too: write models that are not trained as --frozen")
-    groups = [_group(one, models[0], run, path) for one in models[0].get("server_groups") or ()]
+    groups = [_group(group, models[0], run, path) for group in models[0].get("server_groups") or ()]
     kinds = Counter(group.kind for group in groups)
     if not groups or not set(kinds) <= set(KINDS):
-        found = ", ".join(kinds) or "none"
-        return impossible(f"found server groups of the kinds {found}, expected {', '.join(KINDS)}")
+        listed = ", ".join(kinds) or "none"
+        return impossible(f"found server groups of the kinds {listed}, expected {', '.join(KINDS)}")
     if len({group.each for group in groups}) > 1:
         return impossible("its groups have servers of several sizes; those of --engine-group have one")
     return _settings(groups, run)
@@ -55,11 +55,11 @@ def engine_groups(run: Run) -> Said | Settings:
 def _models(path: str, written: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
     """What the file serves; `written`: by the script, where it does so. ConfigError."""
     try:
-        found = yaml.safe_load(written[path] if path in written else Path(path).read_text())
+        content = yaml.safe_load(written[path] if path in written else Path(path).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"--sglang-config {path}: found no YAML ({error}).".replace("\n", " ")) from error
-    models = found.get("sglang") if isinstance(found, Mapping) else None
-    if not isinstance(models, list) or not models or not all(isinstance(one, Mapping) for one in models):
+    models = content.get("sglang") if isinstance(content, Mapping) else None
+    if not isinstance(models, list) or not models or not all(isinstance(model, Mapping) for model in models):
         raise ConfigError(f"--sglang-config {path}: expected a list of models under `sglang`.")
     return models
 
@@ -79,16 +79,16 @@ def _group(given: Any, model: Mapping[str, Any], run: Run, path: str) -> _Group:
 
 def _settings(groups: Sequence[_Group], run: Run) -> Settings:
     names, table = _names(groups), Table.of("slime")
-    found: dict[str, Any] = {"engines": None, "engine_group": []}
+    settings: dict[str, Any] = {"engines": None, "engine_group": []}
     for name, group in zip(names, groups, strict=True):
-        found["engine_group"].append(f"{name}={group.gpus // group.each}")
+        settings["engine_group"].append(f"{name}={group.gpus // group.each}")
         if group.kind in HALVES:
-            found |= {f"engine_group.{name}.disaggregation_mode": group.kind, "router": "cache_aware"}
-        found |= {f"engine_group.{name}.{_field(own, table)}": value for own, value in group.own.items()}
+            settings |= {f"engine_group.{name}.disaggregation_mode": group.kind, "router": "cache_aware"}
+        settings |= {f"engine_group.{name}.{_field(own, table)}": value for own, value in group.own.items()}
     stages, node = run.number("sglang-pp-size", 1), run.number("actor-num-gpus-per-node", 8)
     each = groups[0].each
-    found |= {"sglang.tp_size": each // stages} if each > stages else {}
-    return found | ({"sglang.nnodes": each // node} if each > node else {})
+    settings |= {"sglang.tp_size": each // stages} if each > stages else {}
+    return settings | ({"sglang.nnodes": each // node} if each > node else {})
 
 
 def _names(groups: Iterable[_Group]) -> list[str]:

@@ -42,35 +42,44 @@ def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
         if not any("$" in value for value in values)  # refused one by one
     }
     run = Run(flags=flags, entry=arguments.entry, registry=registry, files=arguments.files)
-    found = Translation(table(), COMPUTED, run, settings=_defaults(run))
+    translation = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
-        found.add(flag, values)
+        translation.add(flag, values)
     if run.compares_siblings and not run.has("n-samples-per-prompt"):
-        found.rows.append(Row("--n-samples-per-prompt", ("1",), impossible(ALONE)))
-    return found
+        translation.rows.append(Row("--n-samples-per-prompt", ("1",), impossible(ALONE)))
+    return translation
 
 
 def _defaults(run: Run) -> dict[str, Any]:
     """What slime does without a flag, and rlcore does not."""
-    found: dict[str, Any] = {"algo": RECIPES.get(run.estimator, "grpo"), "engine": "sglang", "dtype": "bf16"}
-    found |= {"seed": 1234, "weight_decay": 0.01, "ranks": run.ranks, "max_prompt_tokens": run.prompt_tokens}
-    found["shuffle"] = False
+    settings: dict[str, Any] = {
+        "algo": RECIPES.get(run.estimator, "grpo"),
+        "engine": "sglang",
+        "dtype": "bf16",
+    }
+    settings |= {
+        "seed": 1234,
+        "weight_decay": 0.01,
+        "ranks": run.ranks,
+        "max_prompt_tokens": run.prompt_tokens,
+    }
+    settings["shuffle"] = False
     tensor = run.number("tensor-model-parallel-size", 1)
     if tensor > 1 and run.has("num-experts") and not run.has("expert-tensor-parallel-size"):
-        found["megatron.expert_tensor_parallel_size"] = (
+        settings["megatron.expert_tensor_parallel_size"] = (
             tensor  # megatron's default is the tensor-parallel size
         )
     if run.trains_on_given:
         half = run.max_tokens // 2
-        return found | {"max_prompt_tokens": half, "max_response_tokens": half}
-    found |= {"placement": "split", "group_size": 1, "eval_every": 0}
+        return settings | {"max_prompt_tokens": half, "max_response_tokens": half}
+    settings |= {"placement": "split", "group_size": 1, "eval_every": 0}
     if not run.has("colocate"):
-        found["engine.publish"] = "broadcast"  # as slime does, by NCCL
+        settings["engine.publish"] = "broadcast"  # as slime does, by NCCL
     elif not run.has("debug-rollout-only"):
-        found |= {"sleep": "all", "engine.publish": "tensor"}  # by handles, as slime does
-    found |= {**run.clip, **run.engines, "normalizer": "per_rollout"}
+        settings |= {"sleep": "all", "engine.publish": "tensor"}  # by handles, as slime does
+    settings |= {**run.clip, **run.engines, "normalizer": "per_rollout"}
     if run.estimator == "ppo":  # as slime's critic learns; the recipe has values of its own
-        found |= {"whiten_advantages": False, "advantage.lam": 1.0, "critic_lr": run.real("lr", 1e-6)}
+        settings |= {"whiten_advantages": False, "advantage.lam": 1.0, "critic_lr": run.real("lr", 1e-6)}
     if run.entry == "train_async.py":
-        found["max_staleness"] = 1
-    return found
+        settings["max_staleness"] = 1
+    return settings
