@@ -73,7 +73,9 @@ def this_line(version: str) -> str:
 def _listed(requirements: Iterable[str], between: str) -> str:
     """As TOML; the members of rlcore carry its version."""
     line = this_line(__version__)
-    return between.join(f'"{one}{line if one.startswith("rlcore") else ""}"' for one in requirements)
+    return between.join(
+        f'"{requirement}{line if requirement.startswith("rlcore") else ""}"' for requirement in requirements
+    )
 
 
 def _templates(kind: str, license_name: str) -> Iterator[tuple[str, str]]:
@@ -96,7 +98,9 @@ def _check_identifiers(name: str, modules: Iterable[str], words: Mapping[str, st
     """What the name makes of an identifier is no keyword, and no other identifier of the module."""
     for text in modules:
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-        found = {token.string for token in tokens if token.type == tokenize.NAME}
-        made = {_replaced(one, words) for one in found}
-        if len(made) < len(found) or any(keyword.iskeyword(one) for one in made - found):
+        identifiers = {token.string for token in tokens if token.type == tokenize.NAME}
+        made = {_replaced(identifier, words) for identifier in identifiers}
+        if len(made) < len(identifiers) or any(
+            keyword.iskeyword(identifier) for identifier in made - identifiers
+        ):
             raise ConfigError(f"new: found the name {name!r}, which the code has for something else.")

@@ -12,5 +12,5 @@ class MyPlugin(MBridge):
         """The class of mbridge that maps config, names and layouts."""
         from mbridge.models.llama import LLaMABridge  # type: ignore[import-untyped]  # it has no types
 
-        found: type[Any] = LLaMABridge
-        return found
+        bridge: type[Any] = LLaMABridge
+        return bridge

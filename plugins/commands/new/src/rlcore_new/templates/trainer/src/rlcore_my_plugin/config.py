@@ -20,8 +20,8 @@ class MyPluginConfig(TrainerConfig):
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """rlcore refuses the run with the first sentence, before anything starts."""
         for name in ("ranks", "reference_ranks", "teacher_ranks"):
-            if (found := run.values()[name]) > 1:
-                yield f"{flag_name(name)}: found {found}, but {TRAINER} has one; expected 1."
+            if (ranks := run.values()[name]) > 1:
+                yield f"{flag_name(name)}: found {ranks}, but {TRAINER} has one; expected 1."
         if "critic" in roles:
             yield f"--value-loss: {TRAINER} has no critic; take an --algo without one."
         if run.loss.replay_routing:

@@ -87,7 +87,7 @@ class Model:
         chosen: str | None = None,
     ) -> dict[str, Tensor]:
         """Columns of the response tokens, in the batch's order."""
-        found: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
         total = int(batch.response_lengths.sum())
         with torch.no_grad():
             for rows, places in micro_batches(batch, tokens_per_rank):
@@ -102,9 +102,11 @@ class Model:
                     ids = part.per_token[chosen].to(log_probs.device)
                     columns["top_log_probs"] = log_probs.gather(1, ids)
                 for name, column in columns.items():
-                    whole = found.setdefault(name, torch.zeros(total, *column.shape[1:], dtype=column.dtype))
+                    whole = outputs.setdefault(
+                        name, torch.zeros(total, *column.shape[1:], dtype=column.dtype)
+                    )
                     whole[places] = column.cpu()
-        return found or {"log_probs": torch.zeros(0)}
+        return outputs or {"log_probs": torch.zeros(0)}
 
     def train(
         self,
@@ -255,9 +257,9 @@ def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().clone()
 
 
-def _fill(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    if own.keys() != found.keys():
+def _fill(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    if own.keys() != saved.keys():
         raise CheckpointError("The checkpoint is of another model.")
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(found[name])
+            tensor.copy_(saved[name])
