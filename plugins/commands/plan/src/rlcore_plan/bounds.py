@@ -26,15 +26,16 @@ class Bounds:
     publication: float | None = None
 
 
-def bounds(facts: ModelFacts, run: Run, found: Needs, bandwidth: Bandwidth, per_node: int) -> Bounds:
+def bounds(facts: ModelFacts, run: Run, needs: Needs, bandwidth: Bandwidth, per_node: int) -> Bounds:
     """Of a run with engines. The group that is slowest binds; one that only prefills makes no tokens."""
     makers = [engines for engines in run.engines if engines.total]
     tokens = rollout = publication = None
     # a draft's tokens are checked several at a reading
     if bandwidth.memory and makers and not any(engines.is_drafting for engines in makers):
-        speeds = [_tokens(facts, engines, run, found, bandwidth.memory) for engines in makers]
+        speeds = [_tokens(facts, engines, run, needs, bandwidth.memory) for engines in makers]
         rollout, tokens = max(
-            (one.total / (speed * one.count), speed) for one, speed in zip(makers, speeds, strict=True)
+            (engines.total / (speed * engines.count), speed)
+            for engines, speed in zip(makers, speeds, strict=True)
         )
     if bandwidth.network and run.engines:
         hosts = max(1, min(engines.gpus for engines in run.engines) // per_node)
@@ -43,13 +44,13 @@ def bounds(facts: ModelFacts, run: Run, found: Needs, bandwidth: Bandwidth, per_
     return Bounds(rollout=rollout, tokens=tokens, publication=publication)
 
 
-def _tokens(facts: ModelFacts, engines: Engines, run: Run, found: Needs, bandwidth: int) -> float:
+def _tokens(facts: ModelFacts, engines: Engines, run: Run, needs: Needs, bandwidth: int) -> float:
     """A second, of one engine."""
-    cache = next(phase.items[CACHE] for phase in found.phases if phase.name == engines.phase)
-    one = sequence_cache(facts, engines, run.work.dtype)
-    held = max(1, cache // one)  # sequences of a GPU
+    cache = next(phase.items[CACHE] for phase in needs.phases if phase.name == engines.phase)
+    per_sequence = sequence_cache(facts, engines, run.work.dtype)
+    held = max(1, cache // per_sequence)  # sequences of a GPU
     experts = facts.experts
     share = min(1.0, held * engines.parts * experts.active / experts.count) if experts else 1.0
     # a cache is half full on average
-    read = engine_weights(facts, engines, run.work.dtype, share) + held * one // 2
+    read = engine_weights(facts, engines, run.work.dtype, share) + held * per_sequence // 2
     return held * engines.parts * bandwidth / read

@@ -41,14 +41,14 @@ Bucket = tuple[int, int, list[tuple[int, int]]]
 
 
 def _buckets(weights: Sequence[Weight], divisor: int) -> list[Bucket]:
-    found: list[Bucket] = []
+    buckets: list[Bucket] = []
     begin = position = 0
     places: list[tuple[int, int]] = []
 
     def close() -> None:
         nonlocal begin, position, places
         end = -(-position // divisor) * divisor
-        found.append((begin, end, places))
+        buckets.append((begin, end, places))
         begin, position, places = end, end, []
 
     for weight in reversed(weights):
@@ -61,4 +61,4 @@ def _buckets(weights: Sequence[Weight], divisor: int) -> list[Bucket]:
             close()
     if places:
         close()
-    return found
+    return buckets

@@ -109,12 +109,12 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
     )
     fixed = {name: given[flag] for flag, name in SIZES.items() if given[flag] is not None}
     facts, run = read_facts(model, registry), Run(work=work)
-    found = search(facts, machines, run, fixed, given["recompute"])
+    candidates = search(facts, machines, run, fixed, given["recompute"])
     if given["as_json"]:
-        click.echo(json.dumps(reports.layouts(model, facts, machines, work, found), indent=1))
+        click.echo(json.dumps(reports.layouts(model, facts, machines, work, candidates), indent=1))
     else:
-        tables.show_layouts(model, facts, machines, run, found, given["show"], explain=given["explain"])
-    _end(any(one.fits for one in found))
+        tables.show_layouts(model, facts, machines, run, candidates, given["show"], explain=given["explain"])
+    _end(any(candidate.fits for candidate in candidates))
 
 
 def _end(fits: bool) -> None:
@@ -151,12 +151,12 @@ def _judge(
     whole = Machines(
         gpus=layout.world, memory=machines.memory, per_node=machines.per_node, host=machines.host
     )
-    found = judge(facts, layout, run, whole)
-    near = None if found.fits else nearest(facts, whole, run, layout)
+    candidate = judge(facts, layout, run, whole)
+    near = None if candidate.fits else nearest(facts, whole, run, layout)
     bandwidth = Bandwidth(memory=(given["gpu_bandwidth"] or 0) * GB, network=(given["network"] or 0) * GB)
-    best = bounds(facts, run, found.needs, bandwidth, machines.per_node) if found.needs else Bounds()
+    best = bounds(facts, run, candidate.needs, bandwidth, machines.per_node) if candidate.needs else Bounds()
     if given["as_json"]:
-        click.echo(json.dumps(reports.judged(model, facts, whole, found, near, best), indent=1))
+        click.echo(json.dumps(reports.judged(model, facts, whole, candidate, near, best), indent=1))
     else:
-        tables.show_judged(model, facts, whole, found, near, best, explain=given["explain"])
-    _end(found.fits)
+        tables.show_judged(model, facts, whole, candidate, near, best, explain=given["explain"])
+    _end(candidate.fits)

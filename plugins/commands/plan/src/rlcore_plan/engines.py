@@ -80,10 +80,10 @@ def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float
 
     `experts_read`: count this share of the experts alone.
     """
-    found = stage(facts, Layout(world=1), 0, values=engines.is_classifier)
-    experts = sum(_held(weight, engines, dtype) for weight in found if weight.is_expert)
-    whole = sum(_held(weight, engines, dtype) for weight in found if _is_whole(weight))
-    rest = sum(_held(weight, engines, dtype) for weight in found) - experts - whole
+    every = stage(facts, Layout(world=1), 0, values=engines.is_classifier)
+    experts = sum(_held(weight, engines, dtype) for weight in every if weight.is_expert)
+    whole = sum(_held(weight, engines, dtype) for weight in every if _is_whole(weight))
+    rest = sum(_held(weight, engines, dtype) for weight in every) - experts - whole
     divided = rest // (engines.tensor // engines.parts) + int(experts * experts_read) // engines.tensor
     held = whole + divided
     drafted = held // facts.layers if engines.is_drafting else 0

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def explain_rank(console: Console, facts: ModelFacts, one: Candidate) -> None:
+def explain_rank(console: Console, facts: ModelFacts, candidate: Candidate) -> None:
     """Of the fullest rank."""
-    assert one.needs is not None
-    console.print(f"The fullest rank is of pipeline stage {one.needs.memory.stage}:", highlight=False)
-    for line in _reasons(facts, one, one.needs.memory):
+    assert candidate.needs is not None
+    console.print(f"The fullest rank is of pipeline stage {candidate.needs.memory.stage}:", highlight=False)
+    for line in _reasons(facts, candidate, candidate.needs.memory):
         console.print(f"  {line}", highlight=False, soft_wrap=True)
 
 
-def _reasons(facts: ModelFacts, one: Candidate, memory: Memory) -> Iterator[str]:
-    layout, run = one.layout, one.run
+def _reasons(facts: ModelFacts, candidate: Candidate, memory: Memory) -> Iterator[str]:
+    layout, run = candidate.layout, candidate.run
     held = sum(weight.numel for weight in weights_of_stage(facts, layout, memory.stage))
     size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
     yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"

@@ -99,8 +99,8 @@ def objections(facts: ModelFacts, layout: Layout) -> Iterator[str]:
         if count % tensor:
             yield f"TP {tensor} does not divide the {name} ({count})"
     if layout.stages and (len(layout.stages) != pipeline or sum(layout.stages) != facts.layers):
-        found = ", ".join(map(str, layout.stages))
-        yield f"stages of {found} layers are not the {facts.layers} of the model on PP {pipeline}"
+        listed = ", ".join(map(str, layout.stages))
+        yield f"stages of {listed} layers are not the {facts.layers} of the model on PP {pipeline}"
     elif not layout.stages and facts.layers % pipeline:
         yield f"PP {pipeline} does not divide the {facts.layers} layers"
     if layout.world % layout.replica:

@@ -85,8 +85,8 @@ class Beside:
 
     def weights(self, layout: Layout, stage: int, dtype: str) -> int:
         """Bytes on a rank of `stage`, without gradients."""
-        found = weights_of_stage(self.facts, self.divided(layout), stage)
-        return sum(weight.numel for weight in found) * BYTES[dtype]
+        weights = weights_of_stage(self.facts, self.divided(layout), stage)
+        return sum(weight.numel for weight in weights) * BYTES[dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,9 +266,9 @@ def _others(facts: ModelFacts, layout: Layout, work: Workload, stage: int, roles
     return replace(critic, weights=critic.weights + weights, hosted=critic.hosted + swapped)
 
 
-def fullest(found: Sequence[Memory]) -> Memory:
+def fullest(memories: Sequence[Memory]) -> Memory:
     """The one that needs most on the device."""
-    return max(found, key=lambda memory: memory.total)
+    return max(memories, key=lambda memory: memory.total)
 
 
 def of_stages(
@@ -285,15 +285,17 @@ def of_stages(
     divided = [layout, *(model.divided(layout) for model in beside)]
     last, are_equal = layout.pipeline - 1, all(len(set(one.stages[:-1])) <= 1 for one in divided)
     stages = {0, min(1, last), max(0, last - 1), last} if are_equal else range(layout.pipeline)
-    found = sorted(stages)
-    return [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in found]
+    chosen = sorted(stages)
+    return [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in chosen]
 
 
 def of_frozen(apart: Apart) -> dict[str, int]:
     """What a model on ranks of its own that only scores has on the fullest of them."""
     layout, work = apart.layout, apart.work
-    found = []
+    per_stage = []
     for stage in range(layout.pipeline):
         weights = Beside(facts=apart.facts, stages=layout.stages).weights(layout, stage, work.dtype)
-        found.append({"weights": weights, "work": scoring(apart.facts, layout, work.batch(layout), stage)})
-    return max(found, key=lambda items: sum(items.values()))
+        per_stage.append(
+            {"weights": weights, "work": scoring(apart.facts, layout, work.batch(layout), stage)}
+        )
+    return max(per_stage, key=lambda items: sum(items.values()))

@@ -70,13 +70,13 @@ class Run:
     @property
     def published_dtype(self) -> str:
         """In which weights travel to the engines; of what is in FP8, that of the rest."""
-        return next((one.dtype for one in self.engines if one.dtype), self.work.dtype)
+        return next((engines.dtype for engines in self.engines if engines.dtype), self.work.dtype)
 
     def published_bytes(self, facts: ModelFacts) -> int:
         """Bytes that reach an engine with each publication: every weight once."""
         bits = BITS if self.sends_fp8 else None
-        one = Engines(count=1, sequences=1, tokens=1, weight_bits=bits)
-        return engine_weights(facts, one, self.published_dtype)
+        engine = Engines(count=1, sequences=1, tokens=1, weight_bits=bits)
+        return engine_weights(facts, engine, self.published_dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,14 +180,14 @@ def _generation(
 ) -> Phase:
     """With the cache of as many sequences as are asked for, or as there is room for: one at least."""
     held = {**trainer, SERVED: engine_weights(facts, engines, run.work.dtype)}
-    one, asked = sequence_cache(facts, engines, run.work.dtype), sequences_asked(engines)
+    per_sequence, asked = sequence_cache(facts, engines, run.work.dtype), sequences_asked(engines)
     room = machines.usable - sum(held.values())
     if engines.share is not None:
         room = min(room, int(engines.share * machines.memory) - held[SERVED])
-    count = max(1, min(asked, room // one))
+    count = max(1, min(asked, room // per_sequence))
     note = f"the KV cache holds {count} of {asked} sequences of {engines.tokens} tokens at once"
     limit = sum(held.values()) + room
-    return Phase(name=engines.phase, items={**held, CACHE: count * one}, limit=limit, note=note)
+    return Phase(name=engines.phase, items={**held, CACHE: count * per_sequence}, limit=limit, note=note)
 
 
 def _serving(frozen: Frozen, dtype: str, machines: Machines) -> Phase:

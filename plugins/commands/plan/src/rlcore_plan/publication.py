@@ -63,14 +63,14 @@ def _peak(facts: ModelFacts, sharing: Sharing, dtype: str, sent_as: str, bucket:
     copies = 1 if dtype == sent_as and not fp8 else 2  # of a bucket: a cast comes before it
     most = made = 0.0
     before = size = quantizing = 0
-    for one in _tensors(facts, sharing, BYTES[dtype], BYTES[sent_as], fp8=fp8):
-        most = max(most, before + made + one.made + one.passing)
-        if size and size + one.size > bucket:  # the bucket is put together, and the next tensor is there
-            most = max(most, _sending(before, made + one.made, size, quantizing, copies))
+    for tensor in _tensors(facts, sharing, BYTES[dtype], BYTES[sent_as], fp8=fp8):
+        most = max(most, before + made + tensor.made + tensor.passing)
+        if size and size + tensor.size > bucket:  # the bucket is put together, and the next tensor is there
+            most = max(most, _sending(before, made + tensor.made, size, quantizing, copies))
             before, size, made, quantizing = size, 0, 0.0, 0
-        size += one.size
-        made += one.made
-        quantizing = max(quantizing, one.quantizing)
+        size += tensor.size
+        made += tensor.made
+        quantizing = max(quantizing, tensor.quantizing)
     return int(max(most, _sending(before, made, size, quantizing, copies)))
 
 
@@ -98,10 +98,10 @@ def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int, *, fp8: 
         # beside the whole matrix there are its pieces from the ranks, or the rows that were copied apart
         gathered = matrix * held * (2 if is_cut else 1) if share else 0
         is_small, numel = fp8 and is_quantized(weight), matrix // parts
-        one = Sent(
+        tensor = Sent(
             size=numel * (1 if is_small else sent),
             made=made,
             passing=gathered - made,
             quantizing=numel * 2 * BYTES["fp32"] if is_small else 0,
         )
-        yield from (one for _ in range(count * parts))
+        yield from (tensor for _ in range(count * parts))

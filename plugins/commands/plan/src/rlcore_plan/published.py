@@ -62,7 +62,7 @@ def facts_of(config: Mapping[str, Any], at: str, registry: Registry) -> ModelFac
     """Of a config; `at`: where it comes from. ModelError and PluginError as `read_facts`."""
     family = claimant(config, registry, at).record
     assert isinstance(family, ModelFamily)
-    plannable = [one.name for one in families(registry) if one.facts]
+    plannable = [other.name for other in families(registry) if other.facts]
     if family.facts is None:
         raise ModelError(f"{at}: cannot plan for {family.name!r}, expected one of {', '.join(plannable)}.")
     read = Part(name=family.name, factory=family.facts).load()
@@ -92,7 +92,7 @@ def _config_of(family: ModelFamily) -> Mapping[str, Any]:
 
 def _folder(name: str) -> Path:
     package, _, folder = name.partition(":")
-    found = Path(str(resources.files(package).joinpath(folder)))
-    if not found.is_dir():
-        raise PluginError(f"sizes {name!r}: {found} is no folder.")
-    return found
+    path = Path(str(resources.files(package).joinpath(folder)))
+    if not path.is_dir():
+        raise PluginError(f"sizes {name!r}: {path} is no folder.")
+    return path

@@ -15,29 +15,32 @@ from rlcore_plan.weights import active_parameters, parameters
 
 
 def layouts(
-    model: str, facts: ModelFacts, machines: Machines, work: Workload, found: Sequence[Candidate]
+    model: str, facts: ModelFacts, machines: Machines, work: Workload, candidates: Sequence[Candidate]
 ) -> dict[str, Any]:
     """Of a search."""
-    return {**_about(model, facts, machines, Run(work=work)), "layouts": [_candidate(one) for one in found]}
+    return {
+        **_about(model, facts, machines, Run(work=work)),
+        "layouts": [_candidate(candidate) for candidate in candidates],
+    }
 
 
 def judged(
     model: str,
     facts: ModelFacts,
     machines: Machines,
-    found: Candidate,
+    candidate: Candidate,
     near: Candidate | None,
     best: Bounds,
 ) -> dict[str, Any]:
     """Of a file. `nearest`: where it does not fit, what does. `apart`: what no layout of the policy mends.
     `bounds`: what bandwidth allows at best.
     """
-    about = _about(model, facts, machines, found.run)
+    about = _about(model, facts, machines, candidate.run)
     return {
         **about,
-        **_candidate(found),
+        **_candidate(candidate),
         "nearest": _candidate(near) if near else None,
-        "apart": apart(found),
+        "apart": apart(candidate),
         "bounds": asdict(best),
     }
 
@@ -55,23 +58,23 @@ def _about(model: str, facts: ModelFacts, machines: Machines, run: Run) -> dict[
     }
 
 
-def _candidate(one: Candidate) -> dict[str, Any]:
-    memory = {**asdict(one.memory), "total": one.memory.total} if one.memory else None
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    memory = {**asdict(candidate.memory), "total": candidate.memory.total} if candidate.memory else None
     phases = [
         {"name": phase.name, "items": dict(phase.items), "total": phase.total, "limit": phase.limit}
         | ({"note": phase.note} if phase.note else {})
-        for phase in (one.needs.phases if one.needs else ())
+        for phase in (candidate.needs.phases if candidate.needs else ())
     ]
     return {
-        "layout": asdict(one.layout),
-        "fits": one.fits,
-        "reason": one.reason or None,
-        "optimizer_on_host": one.run.optimizer.on_host,
+        "layout": asdict(candidate.layout),
+        "fits": candidate.fits,
+        "reason": candidate.reason or None,
+        "optimizer_on_host": candidate.run.optimizer.on_host,
         "engines": [
             {"group": engines.group, "count": engines.count, "gpus": engines.gpus}
-            for engines in one.run.engines
+            for engines in candidate.run.engines
         ],
         "memory": memory,
         "phases": phases,
-        "host_bytes_per_node": one.needs.host if one.needs else None,
+        "host_bytes_per_node": candidate.needs.host if candidate.needs else None,
     }

@@ -70,11 +70,11 @@ class Fields:
         return Fields(self.path, self.table, {**self.values, **own.values})
 
 
-def _number(path: Path, name: str, found: Any) -> float:
+def _number(path: Path, name: str, value: Any) -> float:
     try:
-        return float(found)
+        return float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"--config {path}: {name}: found {found!r}, expected a number.") from None
+        raise ConfigError(f"--config {path}: {name}: found {value!r}, expected a number.") from None
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,16 @@ class File:
     def read(cls, path: Path, program: Program) -> File:
         """UserError, also of a name that no run reads."""
         gpus = _for_gpus(program.plugins.registry)
-        found = program.run_file(path, {"engine": gpus.name} if gpus else {})
-        return cls(path, found.settings, found.program.plugins.registry, found.run, found.configs)
+        run_file = program.run_file(path, {"engine": gpus.name} if gpus else {})
+        return cls(path, run_file.settings, run_file.program.plugins.registry, run_file.run, run_file.configs)
 
     @property
     def model(self) -> str:
         """ConfigError where it names none."""
-        found = self.settings.get("model")
-        if not isinstance(found, str):
+        model = self.settings.get("model")
+        if not isinstance(model, str):
             raise ConfigError(f"--config {self.path}: model is missing; add --model.")
-        return found
+        return model
 
     def value(self, name: str) -> Any:
         """A setting of the run: that of the file, else of the recipe, of the preset, or the default."""
@@ -112,10 +112,10 @@ class File:
     def fields(self, table: str) -> Fields:
         """Those of a table."""
         prefix = f"{table}."
-        found = {
+        values = {
             key.removeprefix(prefix): item for key, item in self.settings.items() if key.startswith(prefix)
         }
-        return Fields(self.path, table, found)
+        return Fields(self.path, table, values)
 
     @property
     def trainer(self) -> TrainerConfig:
@@ -191,7 +191,7 @@ class File:
 def _for_gpus(registry: Registry) -> Engine | None:
     """The engine that GPUs have by default."""
     every = [_built(entry) for entry in registry.entries(Kind.ENGINE)]
-    return next((one for one in every if one.gpu_share is not None), None)
+    return next((engine for engine in every if engine.gpu_share is not None), None)
 
 
 def _built(entry: Any) -> Engine:

@@ -26,11 +26,11 @@ def run_of(file: File, config: Mapping[str, Any], facts: ModelFacts, layout: Lay
     _check_fields(file)
     run = trained_by(file, facts, layout)
     own = tuple(_engines(file)) if file.generates and computes_on_gpus(file) else ()
-    engines = tuple(_quantized(one, config) for one in own)
-    if len({one.gpus for one in engines}) > 1:
-        found = ", ".join(f"{one.group}: {one.gpus}" for one in engines)
+    engines = tuple(_quantized(each, config) for each in own)
+    if len({each.gpus for each in engines}) > 1:
+        sizes = ", ".join(f"{each.group}: {each.gpus}" for each in engines)
         raise ConfigError(
-            f"--config {file.path}: {GROUP}: found engines of several sizes ({found} GPUs), expected the "
+            f"--config {file.path}: {GROUP}: found engines of several sizes ({sizes} GPUs), expected the "
             "same for all."
         )
     sends_fp8 = fp8_block(config.get("quantization_config")) is not None
@@ -54,13 +54,13 @@ def computes_on_gpus(file: File) -> bool:
 
 def gpus_beside(file: File, run: Run) -> dict[str, int]:
     """GPUs that the run takes beside those of the policy's workers, by what they are for. ConfigError."""
-    found = {f"the {apart.role}": apart.layout.world for apart in run.apart}
+    counts = {f"the {apart.role}": apart.layout.world for apart in run.apart}
     if run.engines and not run.is_colocated:
-        found["engines"] = sum(engines.count * engines.gpus for engines in run.engines)
+        counts["engines"] = sum(engines.count * engines.gpus for engines in run.engines)
         if any(name.startswith("eval.") for name in file.settings):
-            found["evaluations"] = int(file.value("eval_engines")) * _server(file, file.fields(ENGINE)).gpus
-    found |= {f"the frozen {frozen.name}": frozen.engines.gpus for frozen in run.frozen}
-    return {name: count for name, count in found.items() if count}
+            counts["evaluations"] = int(file.value("eval_engines")) * _server(file, file.fields(ENGINE)).gpus
+    counts |= {f"the frozen {frozen.name}": frozen.engines.gpus for frozen in run.frozen}
+    return {name: count for name, count in counts.items() if count}
 
 
 def quantized_bits(method: Any) -> int | None:
@@ -179,13 +179,13 @@ def _facts(config: Mapping[str, Any], file: File) -> ModelFacts | None:
 def _named(file: File, table: str) -> Mapping[str, str]:
     """`NAME=VALUE` of a list, and `NAME = VALUE` of a table. ConfigError."""
     listed = file.value(table)
-    pairs = [str(one).partition("=") for one in ([listed] if isinstance(listed, str) else listed)]
+    pairs = [str(pair).partition("=") for pair in ([listed] if isinstance(listed, str) else listed)]
     if not all(name and equals and value for name, equals, value in pairs):
         raise ConfigError(f"--config {file.path}: {table}: found {listed}, expected NAME=VALUE each.")
     direct = {
         name: str(value)
         for name, value in file.fields(table).values.items()
-        if "." not in name and name not in {one for one, _, _ in pairs}
+        if "." not in name and name not in {key for key, _, _ in pairs}
     }
     return {name: value for name, _, value in pairs} | direct
 

@@ -46,8 +46,8 @@ def judge(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Ca
     """Whether `layout` can be, and fits."""
     for objection in objections(facts, layout):
         return Candidate(layout=layout, run=run, needs=None, reason=objection)
-    found = needs(facts, layout, run, machines)
-    return Candidate(layout=layout, run=run, needs=found, reason=_too_much(found, machines))
+    needed = needs(facts, layout, run, machines)
+    return Candidate(layout=layout, run=run, needs=needed, reason=_too_much(needed, machines))
 
 
 def search(
@@ -59,14 +59,14 @@ def search(
     memory only where it does not fit with it. ConfigError for a size that cannot be.
     """
     _check(facts, machines, fixed)
-    found = []
+    candidates = []
     for layout in _layouts(facts, machines, fixed):
         for changed, way in _ways(layout, run, recompute):
             candidate = judge(facts, changed, way, machines)
             if candidate.fits or candidate.needs is None:
                 break
-        found.append(candidate)
-    return sorted(found, key=_rank)
+        candidates.append(candidate)
+    return sorted(candidates, key=_rank)
 
 
 def apart(candidate: Candidate) -> list[str]:
@@ -84,13 +84,15 @@ def nearest(facts: ModelFacts, machines: Machines, run: Run, wanted: Layout) -> 
     if apart(judge(facts, wanted, run, machines)):
         return None
     contexts = [size for size in _powers(min(MOST_CONTEXT, machines.gpus)) if size >= wanted.context]
-    found = [
-        one
+    candidates = [
+        candidate
         for context in contexts
-        for one in search(facts, machines, run, {"context": context}, None)
-        if one.fits
+        for candidate in search(facts, machines, run, {"context": context}, None)
+        if candidate.fits
     ]
-    return min(found, key=lambda one: (_distance(one, wanted, run), _rank(one)), default=None)
+    return min(
+        candidates, key=lambda candidate: (_distance(candidate, wanted, run), _rank(candidate)), default=None
+    )
 
 
 def _with_larger_engines(facts: ModelFacts, run: Run) -> Iterator[Run]:
@@ -165,13 +167,13 @@ def _powers(limit: int) -> list[int]:
     return [1 << power for power in range(limit.bit_length()) if 1 << power <= limit]
 
 
-def _too_much(found: Needs, machines: Machines) -> str:
+def _too_much(needed: Needs, machines: Machines) -> str:
     """Which phase does not fit, and what takes most in it; empty where all do."""
-    over = [phase for phase in found.phases if not phase.fits]
+    over = [phase for phase in needed.phases if not phase.fits]
     if over:
         return _sentence(max(over, key=lambda phase: phase.total - phase.limit))
-    if machines.host is not None and found.host > machines.host:
-        return f"needs {found.host / GB:.0f} GB of host memory of {machines.host / GB:.0f} GB"
+    if machines.host is not None and needed.host > machines.host:
+        return f"needs {needed.host / GB:.0f} GB of host memory of {machines.host / GB:.0f} GB"
     return ""
 
 

@@ -31,7 +31,7 @@ def show_layouts(
     facts: ModelFacts,
     machines: Machines,
     run: Run,
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     count: int,
     *,
     explain: bool,
@@ -39,7 +39,10 @@ def show_layouts(
     """The layouts of a search, `count` of each kind."""
     console = _console()
     _summary(console, model, facts, run)
-    fitting, others = [one for one in found if one.fits], [one for one in found if not one.fits]
+    fitting, others = (
+        [candidate for candidate in candidates if candidate.fits],
+        [candidate for candidate in candidates if not candidate.fits],
+    )
     if fitting:
         best, shown = fitting[0], fitting[:count]
         fit = "1 layout fits" if len(fitting) == 1 else f"{len(fitting)} layouts fit"
@@ -58,8 +61,8 @@ def show_layouts(
         console.print(f"\n{_counted(len(others), 'layout')} ruled out{cut}:", highlight=False)
         console.print(_refused(others[:count]))
     for is_used, text in (
-        (any(one.layout.recompute for one in found), STARRED),
-        (any(one.run.optimizer.on_host for one in found), HOSTED),
+        (any(candidate.layout.recompute for candidate in candidates), STARRED),
+        (any(candidate.run.optimizer.on_host for candidate in candidates), HOSTED),
     ):
         if is_used:
             console.print(text)
@@ -78,7 +81,7 @@ def show_judged(
     model: str,
     facts: ModelFacts,
     machines: Machines,
-    found: Candidate,
+    candidate: Candidate,
     near: Candidate | None,
     best: Bounds,
     *,
@@ -86,29 +89,32 @@ def show_judged(
 ) -> None:
     """The layout of a file."""
     console = _console()
-    _summary(console, model, facts, found.run)
-    verdict = "[bold green]it fits[/]" if found.fits else f"[bold red]it does not fit[/]: {found.reason}"
+    _summary(console, model, facts, candidate.run)
+    verdict = (
+        "[bold green]it fits[/]" if candidate.fits else f"[bold red]it does not fit[/]: {candidate.reason}"
+    )
+    layout = candidate.layout
     console.print(
-        f"{found.layout.name} on {_counted(found.layout.world, 'GPU')}{_served(found.run)}: {verdict}.",
+        f"{layout.name} on {_counted(layout.world, 'GPU')}{_served(candidate.run)}: {verdict}.",
         highlight=False,
     )
-    if found.needs is not None:
-        console.print(_phases(found.needs))
-        if found.needs.host:
-            console.print(f"Host memory of a node: {size_text(found.needs.host)}.", highlight=False)
+    if candidate.needs is not None:
+        console.print(_phases(candidate.needs))
+        if candidate.needs.host:
+            console.print(f"Host memory of a node: {size_text(candidate.needs.host)}.", highlight=False)
     for line in _bounds(best):
         console.print(line, highlight=False)
-    if explain and found.needs is not None:
-        explain_rank(console, facts, found)
+    if explain and candidate.needs is not None:
+        explain_rank(console, facts, candidate)
     if near is not None:
-        served = "" if near.run.engines == found.run.engines else _served(near.run)
+        served = "" if near.run.engines == candidate.run.engines else _served(near.run)
         console.print(f"Nearest that fits: {_name(near)}{served}", highlight=False)
-        told = f"{flags(near, found.layout)}{_engine_flags(near, found, machines.per_node)}"
+        told = f"{flags(near, layout)}{_engine_flags(near, candidate, machines.per_node)}"
         console.print(f"rlcore train … {told}", highlight=False, soft_wrap=True)
-    elif stuck := apart(found):
-        for one in stuck:
-            console.print(f"No layout of the policy changes this: {one}.", highlight=False)
-    elif not found.fits:
+    elif stuck := apart(candidate):
+        for reason in stuck:
+            console.print(f"No layout of the policy changes this: {reason}.", highlight=False)
+    elif not candidate.fits:
         console.print(f"No layout of {machines.gpus} GPUs fits.")
 
 
@@ -120,9 +126,9 @@ def _served(run: Run) -> str:
     )
 
 
-def flags(one: Candidate, of_file: Layout | None = None) -> str:
+def flags(candidate: Candidate, of_file: Layout | None = None) -> str:
     """How `rlcore train` is told; `of_file`: what the run file beside the flags says."""
-    layout = one.layout
+    layout = candidate.layout
     sizes = {
         "tensor-model-parallel-size": layout.tensor,
         "pipeline-model-parallel-size": layout.pipeline,
@@ -134,7 +140,7 @@ def flags(one: Candidate, of_file: Layout | None = None) -> str:
     told += [f"--megatron.{name} {size}" for name, size in sizes.items() if size > 1]
     told += [f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}"] if layout.stages else []
     told += ["--megatron.sequence-parallel"] if layout.sequence else []
-    told += ["--megatron.optimizer-cpu-offload"] if one.run.optimizer.on_host else []
+    told += ["--megatron.optimizer-cpu-offload"] if candidate.run.optimizer.on_host else []
     if {layout.recompute, (of_file or layout).recompute} != {DEFAULT_OF_GPU}:
         told += _recompute_flags(layout.recompute)
     return " ".join(told)
@@ -156,12 +162,12 @@ def _recompute_flags(recompute: Recompute | None) -> list[str]:
     ]
 
 
-def _engine_flags(near: Candidate, found: Candidate, per_node: int) -> str:
+def _engine_flags(near: Candidate, candidate: Candidate, per_node: int) -> str:
     """Where other engines are what fits."""
-    if near.run.engines == found.run.engines:
+    if near.run.engines == candidate.run.engines:
         return ""
     (engines,) = near.run.engines
-    kind = "" if found.run.engines[0].gpus > 1 else " --engine sglang"  # one of a GPU may be of any kind
+    kind = "" if candidate.run.engines[0].gpus > 1 else " --engine sglang"  # one of a GPU may be of any kind
     nodes = f" --sglang.nnodes {engines.gpus // per_node}" if engines.gpus > per_node else ""
     return f"{kind} --engines {engines.count} --sglang.tp-size {engines.tensor}{nodes}"
 
@@ -186,18 +192,18 @@ def _summary(console: Console, model: str, facts: ModelFacts, run: Run) -> None:
     )
 
 
-def _name(one: Candidate) -> str:
-    marks = " *" * bool(one.layout.recompute) + " †" * bool(one.run.optimizer.on_host)
-    return f"{one.layout.name}{marks}"
+def _name(candidate: Candidate) -> str:
+    marks = " *" * bool(candidate.layout.recompute) + " †" * bool(candidate.run.optimizer.on_host)
+    return f"{candidate.layout.name}{marks}"
 
 
 def _layouts(candidates: Sequence[Candidate]) -> Table:
-    counted = [(one, one.memory) for one in candidates if one.memory is not None]
+    counted = [(candidate, candidate.memory) for candidate in candidates if candidate.memory is not None]
     unit, name = table_unit(memory.total for _, memory in counted)
     table = _empty("layout", *PARTS, f"total {name}")
-    for one, memory in counted:
+    for candidate, memory in counted:
         parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations + memory.workspace)
-        table.add_row(_name(one), *(f"{part / unit:.1f}" for part in (*parts, memory.total)))
+        table.add_row(_name(candidate), *(f"{part / unit:.1f}" for part in (*parts, memory.total)))
     return table
 
 
@@ -208,8 +214,8 @@ def _refused(candidates: Sequence[Candidate]) -> Table:
     table = Table(box=SIMPLE)
     table.add_column("layout", no_wrap=True)
     table.add_column("why not")
-    for one in candidates:
-        table.add_row(_name(one), one.reason)
+    for candidate in candidates:
+        table.add_row(_name(candidate), candidate.reason)
     return table
 
 
@@ -241,18 +247,18 @@ def _bounds(best: Bounds) -> Iterator[str]:
         yield f"Network: a publication takes {best.publication:.1f} s or more."
 
 
-def _phases(found: Needs) -> Table:
+def _phases(needed: Needs) -> Table:
     """What is on the fullest GPU in each phase."""
     from rich.box import SIMPLE
     from rich.table import Table
 
     table = Table(box=SIMPLE)
     table.add_column("phase", no_wrap=True)
-    unit, name = table_unit(phase.total for phase in found.phases)
+    unit, name = table_unit(phase.total for phase in needed.phases)
     for title in (name, "of"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("what is on the fullest GPU")
-    for phase in found.phases:
+    for phase in needed.phases:
         items = ", ".join(f"{what} {size / unit:.1f}" for what, size in phase.items.items() if size)
         note = f"; {phase.note}" if phase.note else ""
         table.add_row(phase.name, f"{phase.total / unit:.1f}", f"{phase.limit / unit:.1f}", f"{items}{note}")
