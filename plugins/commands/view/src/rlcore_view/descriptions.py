@@ -13,7 +13,7 @@ from rlcore import Json
 
 def described(names: Iterable[str]) -> Json:
     """Name → `[text, page, key]` of each page that describes it, by the key that says most of the name."""
-    return {name: found for name in sorted(set(names)) if (found := _texts(name))}
+    return {name: texts for name in sorted(set(names)) if (texts := _texts(name))}
 
 
 def reference() -> Json:

@@ -53,12 +53,12 @@ class Metrics:
     def read(self) -> None:
         """Read what was added; all of it, where the file is another one (a resumed run makes it anew)."""
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except OSError:
             self._forget(0)
             return
-        if found.st_ino != self._inode or found.st_size < self._offset:
-            self._forget(found.st_ino)
+        if stat.st_ino != self._inode or stat.st_size < self._offset:
+            self._forget(stat.st_ino)
         with self._path.open("rb") as file:
             file.seek(self._offset)
             data = file.read()
@@ -83,7 +83,10 @@ class Metrics:
         steps = self.axes["step"]
         places = range(0, len(steps), max(1, len(steps) // MOST_POINTS))
         axes = {name: [rounded(axis[i]) for i in places] for name, axis in self.axes.items()}
-        return {"axes": axes, "series": {name: one.points() for name, one in sorted(self.columns.items())}}
+        return {
+            "axes": axes,
+            "series": {name: column.points() for name, column in sorted(self.columns.items())},
+        }
 
     def lost(self) -> Json:
         """Of each metric that counts what was dropped or failed, where it ever was above 0.
@@ -92,9 +95,9 @@ class Metrics:
         the mean count of a stretch around each.
         """
         return {
-            name: _counted(one)
-            for name, one in sorted(self.columns.items())
-            if LOST.fullmatch(name) and any(value > 0 for value in one.values)
+            name: _counted(column)
+            for name, column in sorted(self.columns.items())
+            if LOST.fullmatch(name) and any(value > 0 for value in column.values)
         }
 
     def _rows(self, data: bytes) -> Iterator[dict[str, Json]]:
@@ -150,15 +153,15 @@ def _places(values: array[float]) -> list[int]:
     count = len(values)
     if count <= MOST_POINTS:
         return list(range(count))
-    found = {0, count - 1}
+    kept = {0, count - 1}
     stretches = MOST_POINTS // 2
     for stretch in range(stretches):
         part = range(stretch * count // stretches, (stretch + 1) * count // stretches)
         finite = [i for i in part if math.isfinite(values[i])]
         # a stretch that has none is a gap
-        found |= (
+        kept |= (
             {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
             if finite
             else {part[0]}
         )
-    return sorted(found)
+    return sorted(kept)

@@ -28,12 +28,12 @@ def files() -> dict[str, bytes]:
 
 def one_file(data: Mapping[str, Json]) -> str:
     """The page with all that it loads, and `data`: what it would ask for, by path."""
-    found = {name: content.decode() for name, content in files().items()}
-    page = found["index.html"]
-    style = f"<style>{found['style.css']}</style>"
+    texts = {name: content.decode() for name, content in files().items()}
+    page = texts["index.html"]
+    style = f"<style>{texts['style.css']}</style>"
     page = _replaced(page, '<link rel="stylesheet" href="style.css">', style)
     for name in (PLOTLY, *_SCRIPTS):
-        page = _replaced(page, f'<script src="{name}"></script>', f"<script>{_safe(found[name])}</script>")
+        page = _replaced(page, f'<script src="{name}"></script>', f"<script>{_safe(texts[name])}</script>")
     # in a script of another type, whose text is no program
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return _replaced(

@@ -17,11 +17,11 @@ STEPS = 4
 
 def held(answers: Answers) -> dict[str, Json]:
     """Path → answer. Without logs, which may hold anything."""
-    found: dict[str, Json] = {"runs": answers.of("runs")}
+    by_path: dict[str, Json] = {"runs": answers.of("runs")}
     for number in range(len(answers.runs)):
         for path in _paths(answers, f"run/{number}"):
-            found[path] = answers.of(path)
-    return found | {path: answers.of(path) for path in ("metrics", "reference")}
+            by_path[path] = answers.of(path)
+    return by_path | {path: answers.of(path) for path in ("metrics", "reference")}
 
 
 def _paths(answers: Answers, run: str) -> Iterator[str]:

@@ -26,10 +26,10 @@ class Samples:
     def files(self) -> list[dict[str, Json]]:
         """Name, kind and step of each, the first step first."""
         names = [path.name for path in self._path.iterdir()] if self._path.is_dir() else []
-        found = [match for name in names if (match := _FILE.fullmatch(name))]
+        matches = [match for name in names if (match := _FILE.fullmatch(name))]
         rows = [
             {"name": match[0].removesuffix(".jsonl"), "kind": match[1], "step": int(match[2])}
-            for match in found
+            for match in matches
         ]
         return sorted(rows, key=lambda row: (row["step"], row["kind"]))
 

@@ -81,7 +81,9 @@ class Trace:
         place = places[-1]  # a resumed run takes some again
         phases = steps[place][1]
         # an evaluation beside the training may have begun steps before
-        begin = next((one.begin for one in phases if one.name == "rollout"), min(one.begin for one in phases))
+        begin = next(
+            (phase.begin for phase in phases if phase.name == "rollout"), min(phase.begin for phase in phases)
+        )
         end = max(phase.end for phase in phases)
         before = steps[place - 1][1][-1].place if place else None
         spans: list[Json] = []
@@ -107,7 +109,7 @@ class Trace:
 
     def _read(self) -> list[tuple[Path, _File]]:
         """The files there are, the older first."""
-        found = []
+        files = []
         for path in map(self._folder.joinpath, TRACE_FILES):
             try:
                 stat = path.stat()
@@ -117,9 +119,9 @@ class Trace:
             if file is None or stat.st_size < file.offset:
                 file = self._files[stat.st_ino] = _File(stat.st_ino)
             _read_on(path, file)
-            found.append((path, file))
-        self._files = {file.inode: file for _, file in found}
-        return found
+            files.append((path, file))
+        self._files = {file.inode: file for _, file in files}
+        return files
 
     @staticmethod
     def _steps(files: list[tuple[Path, _File]]) -> Iterator[tuple[int, list[Phase]]]:
