@@ -34,11 +34,11 @@ class LocalEngine(Engine[LocalConfig]):
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """Any that transformers loads, as the trainer's bridge does."""
-        found = classifier_of(hf_config)
-        if found is not None and not is_decoder(found):
+        classifier = classifier_of(hf_config)
+        if classifier is not None and not is_decoder(classifier):
             raise ModelError(
-                f"--engine local: found a {found}, but of reward models it serves transformers' decoders "
-                f"(Qwen3{CLASSIFIER_HEAD}, …)."
+                f"--engine local: found a {classifier}, but of reward models it serves transformers' "
+                f"decoders (Qwen3{CLASSIFIER_HEAD}, …)."
             )
 
     def command(self, launch: EngineLaunch) -> ServerCommand:

@@ -22,24 +22,24 @@ class Fp8Held:
         self.tensors = dict(tensors)
 
     @classmethod
-    def of(cls, block: Fp8Block, found: Mapping[str, Tensor]) -> Fp8Held:
+    def of(cls, block: Fp8Block, tensors: Mapping[str, Tensor]) -> Fp8Held:
         """What is FP8 of a directory's tensors."""
-        names = [name for name, one in found.items() if one.dtype == FP8_DTYPE]
-        if lacking := [name for name in names if name + FP8_SCALE_SUFFIX not in found]:
+        names = [name for name, tensor in tensors.items() if tensor.dtype == FP8_DTYPE]
+        if lacking := [name for name in names if name + FP8_SCALE_SUFFIX not in tensors]:
             raise RequestError(f"the FP8 weight {lacking[0]!r} has no scales")
         every = [name + suffix for name in names for suffix in ("", FP8_SCALE_SUFFIX)]
-        return cls(block, {name: found[name] for name in every})
+        return cls(block, {name: tensors[name] for name in every})
 
     def split(self, new: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What of `new` is held in FP8, or scales of it, and the rest. `RequestError`: it came otherwise."""
-        small = {name: one for name, one in new.items() if name in self.tensors}
-        for name, one in new.items():
+        small = {name: tensor for name, tensor in new.items() if name in self.tensors}
+        for name, tensor in new.items():
             expected = self.tensors[name].dtype if name in small else None
-            if expected != one.dtype and (expected or one.dtype == FP8_DTYPE):
+            if expected != tensor.dtype and (expected or tensor.dtype == FP8_DTYPE):
                 raise RequestError(
-                    f"{name}: it is {_name(one)}, but the model has {_name(self.tensors.get(name))}"
+                    f"{name}: it is {_name(tensor)}, but the model has {_name(self.tensors.get(name))}"
                 )
-        return small, {name: one for name, one in new.items() if name not in small}
+        return small, {name: tensor for name, tensor in new.items() if name not in small}
 
     def stand_for(self, small: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The full weights (fp32) that are new by `small`: of a weight or its scales the other may be held.
@@ -59,7 +59,7 @@ class Fp8Held:
 
     def keep(self, small: Mapping[str, Tensor]) -> None:
         """Hold these from now on; copies, since what comes may be a file that is mapped."""
-        self.tensors |= {name: one.clone() for name, one in small.items()}
+        self.tensors |= {name: tensor.clone() for name, tensor in small.items()}
 
 
 def _name(tensor: Tensor | None) -> str:

@@ -57,13 +57,13 @@ def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     """
     weight = for_few_rows(torch.cat([linear.weight.data for linear in linears]))
     sizes = [linear.out_features for linear in linears]
-    for one, part in zip(linears, torch.split(weight, sizes), strict=True):
-        one.weight.data = part
+    for linear, part in zip(linears, torch.split(weight, sizes), strict=True):
+        linear.weight.data = part
     if linears[0].bias is None:
         return weight, None
     bias = torch.cat([linear.bias.data for linear in linears])
-    for one, part in zip(linears, torch.split(bias, sizes), strict=True):
-        one.bias.data = part
+    for linear, part in zip(linears, torch.split(bias, sizes), strict=True):
+        linear.bias.data = part
     return weight, bias
 
 
@@ -180,9 +180,11 @@ class LeanDecoder:
         scores: list[list[float] | None] = []
         for chunk in _chunks(prompts):
             hidden = self._prefill_chunk(chunk)
-            last = hidden[torch.arange(len(chunk)), torch.tensor([len(one.tokens) - 1 for one in chunk])]
+            last = hidden[
+                torch.arange(len(chunk)), torch.tensor([len(prompt.tokens) - 1 for prompt in chunk])
+            ]
             logits.append(self.head(last))
-            scores += [self._score(one, hidden[index]) for index, one in enumerate(chunk)]
+            scores += [self._score(prompt, hidden[index]) for index, prompt in enumerate(chunk)]
         return torch.cat(logits), scores
 
     def _prefill_chunk(self, prompts: Sequence[PromptTokens]) -> Tensor:
@@ -280,10 +282,10 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _chunks(prompts: Sequence[PromptTokens]) -> Iterator[Sequence[PromptTokens]]:
     """Cut into runs of at most `PREFILL_TOKENS` padded tokens."""
     start, width = 0, 0
-    for index, one in enumerate(prompts):
-        width = max(width, len(one.tokens))
+    for index, prompt in enumerate(prompts):
+        width = max(width, len(prompt.tokens))
         if index > start and width * (index + 1 - start) > PREFILL_TOKENS:
             yield prompts[start:index]
-            start, width = index, len(one.tokens)
+            start, width = index, len(prompt.tokens)
     if start < len(prompts):
         yield prompts[start:]

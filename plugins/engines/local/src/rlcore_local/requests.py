@@ -151,8 +151,8 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
         prompts, is_batch = prompts_of(parsed)
         count = len(prompts)
         params = [
-            SamplingParams.model_validate(one)
-            for one in _spread(parsed.sampling_params, {}, count, "sampling_params")
+            SamplingParams.model_validate(given)
+            for given in _spread(parsed.sampling_params, {}, count, "sampling_params")
         ]
     except ValidationError as error:
         raise RequestError(explain(error)) from error
@@ -166,13 +166,13 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
             request=request,
             rid=rid,
             prompt=prompt,
-            params=one,
+            params=param,
             return_logprob=logprob,
             logprob_start_len=start,
             return_routed_experts=parsed.return_routed_experts,
             packed=parsed.packed,
         )
-        for (request, rid), prompt, one, logprob, start in zip(
+        for (request, rid), prompt, param, logprob, start in zip(
             rids, prompts, params, logprobs, starts, strict=True
         )
     ]
@@ -218,6 +218,6 @@ def rids_of(rid: str | list[str] | None, count: int, is_batch: bool) -> list[tup
     if isinstance(rid, list):
         if len(set(rid)) < len(rid):
             raise RequestError("Duplicate request IDs detected within the request")
-        return [(one, one) for one in _spread(rid, "", count, "rid")]
+        return [(each, each) for each in _spread(rid, "", count, "rid")]
     base = rid or uuid.uuid4().hex
     return [(base, f"{base}_{index}" if is_batch else base) for index in range(count)]

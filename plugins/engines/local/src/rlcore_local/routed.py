@@ -36,14 +36,14 @@ class RoutedExperts:
         config = model.config.get_text_config()
         if not getattr(config, "num_experts_per_tok", None):
             return None
-        found = cls(model, config.num_hidden_layers)
-        return found if found._heard else None
+        routed = cls(model, config.num_hidden_layers)
+        return routed if routed._heard else None
 
     def take(self) -> list[Routes]:
         """Of each forward since the last call, its tokens in order."""
-        found = [self._joined(forward) for forward in self._forwards]
+        routes = [self._joined(forward) for forward in self._forwards]
         self._forwards = []
-        return found
+        return routes
 
     def _joined(self, by_layer: dict[int, Tensor]) -> Routes:
         some = next(iter(by_layer.values()))

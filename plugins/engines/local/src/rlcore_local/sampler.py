@@ -40,7 +40,7 @@ def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
     """Lay out the parameters of the rows of a batch."""
     # SGLang too takes a temperature below this as 0.
     greedy = [param.temperature < 1e-6 for param in params]
-    temperatures = [1.0 if cold else one.temperature for one, cold in zip(params, greedy, strict=True)]
+    temperatures = [1.0 if cold else param.temperature for param, cold in zip(params, greedy, strict=True)]
     everything = 1 << 30
     return Draws(
         keys=np.array(keys, dtype=np.uint64),
@@ -53,7 +53,11 @@ def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
         all_greedy=all(greedy),
         scaled=any(temperature != 1.0 for temperature in temperatures),
         filtered=torch.tensor(
-            [row for row, one in enumerate(params) if one.top_k > 0 or one.top_p < 1 or one.min_p > 0],
+            [
+                row
+                for row, param in enumerate(params)
+                if param.top_k > 0 or param.top_p < 1 or param.min_p > 0
+            ],
             dtype=torch.int64,
         ),
     )

@@ -122,8 +122,8 @@ class Scheduler:
             return
         # Samples of the same tokens share one prefill.
         groups: dict[tuple[int, ...], list[Sequence]] = {}
-        for one in admitted:
-            groups.setdefault(tuple(one.tokens), []).append(one)
+        for sequence in admitted:
+            groups.setdefault(tuple(sequence.tokens), []).append(sequence)
         # Neighbors of like length waste less padding.
         ordered = sorted(groups.items(), key=lambda group: len(group[0]))
         prompts = [self._prompt(tokens, members) for tokens, members in ordered]
@@ -132,20 +132,20 @@ class Scheduler:
         rows: list[Sequence] = []
         sources: list[int] = []
         for index, (_, members) in enumerate(ordered):
-            for one in members:
-                if one.return_routed_experts:
-                    one.routes = [routes[index]]
-                if one.score_from is not None and one.scores is None:
+            for sequence in members:
+                if sequence.return_routed_experts:
+                    sequence.routes = [routes[index]]
+                if sequence.score_from is not None and sequence.scores is None:
                     start, values = prompts[index].score_from, scores[index]
                     assert start is not None
                     assert values is not None
-                    one.scores = values[one.score_from - start :]
-                if one.limit > len(one.output):
-                    rows.append(one)
+                    sequence.scores = values[sequence.score_from - start :]
+                if sequence.limit > len(sequence.output):
+                    rows.append(sequence)
                     sources.append(index)
                 else:
-                    one.finish = {"type": "length", "length": one.limit}
-                    self._finish(one)
+                    sequence.finish = {"type": "length", "length": sequence.limit}
+                    self._finish(sequence)
         if rows:
             self._extend(rows, logits[torch.tensor(sources)])
 
@@ -168,27 +168,27 @@ class Scheduler:
     def _decode(self) -> None:
         if self._draws is None:
             self._draws = self._lay_out(self.running)
-        tokens = torch.tensor([one.output[-1] for one in self.running])
+        tokens = torch.tensor([sequence.output[-1] for sequence in self.running])
         # The last token was sampled, but is not in the cache yet.
-        lengths = torch.tensor([len(one.prompt) + len(one.output) - 1 for one in self.running])
+        lengths = torch.tensor([len(sequence.prompt) + len(sequence.output) - 1 for sequence in self.running])
         with self._routing(self.running) as routes:
             logits = self.weights.decoder.decode(tokens, lengths)
-        for row, one in enumerate(self.running):
-            if one.return_routed_experts:
-                one.routes.append(routes[0][row : row + 1])
+        for row, sequence in enumerate(self.running):
+            if sequence.return_routed_experts:
+                sequence.routes.append(routes[0][row : row + 1])
         self._accept(self.running, logits, self._draws)
         self._compact()
 
     @contextmanager
     def _routing(self, rows: list[Sequence]) -> Iterator[list[Routes]]:
         """Filled afterwards: the experts of each forward within, where one of `rows` asks for them."""
-        found: list[Routes] = []
+        routes: list[Routes] = []
         routed = self.weights.routed
         if routed is not None:
             routed.is_wanted = any(row.return_routed_experts for row in rows)
-        yield found
+        yield routes
         if routed is not None:
-            found += routed.take()
+            routes += routed.take()
 
     @staticmethod
     def _lay_out(rows: list[Sequence]) -> Draws:
@@ -198,17 +198,17 @@ class Scheduler:
         counts = np.array([len(row.output) for row in rows], dtype=np.uint64)
         ids, logprobs = sample(logits, draws, counts)
         self.token_count += len(rows)
-        for one, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
-            one.accept(token, logprob, self.tokenizer)
-            if one.stream and one.finish is None:
-                self._answers.append((one, one.answer(self.tokenizer)))
+        for sequence, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
+            sequence.accept(token, logprob, self.tokenizer)
+            if sequence.stream and sequence.finish is None:
+                self._answers.append((sequence, sequence.answer(self.tokenizer)))
 
     def _compact(self) -> None:
         """Give up the rows of samples that ended; the last rows fill the holes."""
-        for one in self.running:
-            if one.finish is not None:
-                self._finish(one)
-        order = [row for row, one in enumerate(self.running) if one.finish is None]
+        for sequence in self.running:
+            if sequence.finish is not None:
+                self._finish(sequence)
+        order = [row for row, sequence in enumerate(self.running) if sequence.finish is None]
         tail = [row for row in order if row >= len(order)]
         filled = [row if self.running[row].finish is None else tail.pop() for row in range(len(order))]
         if len(filled) < len(self.running):
@@ -216,9 +216,9 @@ class Scheduler:
             self.running = [self.running[row] for row in filled]
             self._draws = None
 
-    def _finish(self, one: Sequence) -> None:
+    def _finish(self, sequence: Sequence) -> None:
         self.finished_count += 1
-        self._answers.append((one, one.answer(self.tokenizer)))
+        self._answers.append((sequence, sequence.answer(self.tokenizer)))
         if len(self._answers) >= AT_ONCE:
             self._hand_over()
 
@@ -230,16 +230,16 @@ class Scheduler:
     def abort(self, requests: set[str] | None) -> None:
         """End samples with what they have: those of some requests or of some rids, or all."""
 
-        def hit(one: Sequence) -> bool:
-            return requests is None or one.rid in requests or one.request in requests
+        def hit(candidate: Sequence) -> bool:
+            return requests is None or candidate.rid in requests or candidate.request in requests
 
-        for one in [*self.waiting, *self.running]:
-            if hit(one):
-                one.abort("Aborted")
-        for one in self.waiting:
-            if one.finish is not None:
-                self._finish(one)
-        self.waiting = [one for one in self.waiting if one.finish is None]
+        for sequence in [*self.waiting, *self.running]:
+            if hit(sequence):
+                sequence.abort("Aborted")
+        for sequence in self.waiting:
+            if sequence.finish is not None:
+                self._finish(sequence)
+        self.waiting = [sequence for sequence in self.waiting if sequence.finish is None]
         self._compact()
 
     def pause(self, mode: str) -> None:
@@ -254,15 +254,15 @@ class Scheduler:
     def resume(self) -> None:
         """Step again. Samples that have not begun do so in the order of their rid."""
         self.paused = False
-        begun = [one for one in self.waiting if one.output]
-        fresh = [one for one in self.waiting if not one.output]
+        begun = [sequence for sequence in self.waiting if sequence.output]
+        fresh = [sequence for sequence in self.waiting if not sequence.output]
         # Meanwhile requests came in any order; in this one every run computes the same batches.
-        self.waiting = begun + sorted(fresh, key=lambda one: (one.request, one.order))
+        self.waiting = begun + sorted(fresh, key=lambda sequence: (sequence.request, sequence.order))
 
     def retract(self) -> None:
         """Put the running samples before the waiting ones, and drop what was computed of them."""
-        for one in self.running:
-            one.retractions += 1
+        for sequence in self.running:
+            sequence.retractions += 1
         self.waiting = self.running + self.waiting
         self.running = []
         self._draws = None
@@ -279,8 +279,8 @@ class Scheduler:
     def set_version(self, version: str) -> None:
         """Name the weights; tokens from here on belong to this version."""
         self.weight_version = version
-        for one in [*self.waiting, *self.running]:
-            one.mark_version(version)
+        for sequence in [*self.waiting, *self.running]:
+            sequence.mark_version(version)
 
     def flush(self) -> None:
         """Drop cached keys and values; `RequestError` while samples need them."""

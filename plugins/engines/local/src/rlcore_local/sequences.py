@@ -159,7 +159,7 @@ class Sequence:
 
     def _spans(self) -> list[dict[str, Any]]:
         """SGLang's spans, `end` exclusive. A version without tokens shows only where there is no other."""
-        made = [one for one in self.versions if one[0] < len(self.output)] or self.versions[-1:]
+        made = [entry for entry in self.versions if entry[0] < len(self.output)] or self.versions[-1:]
         ends = [start for start, _ in made[1:]] + [len(self.output)]
         return [
             {"version": version, "start": start, "end": end}

@@ -69,8 +69,8 @@ class Generate:
         asks = await self.service.tokenized(parse_generate(await read_body(request)))
         if asks.stream:
             sequences = self.service.sequences(asks)
-            with self.service.begun(sequences) as found:
-                return await self._stream(request, self.service.merged(sequences, found), asks.is_single)
+            with self.service.begun(sequences) as incoming:
+                return await self._stream(request, self.service.merged(sequences, incoming), asks.is_single)
         answers = await self.service.answers(asks)
         answer = orjson.dumps(answers[0] if asks.is_single else answers)
         return web.Response(body=answer, content_type="application/json")
@@ -87,16 +87,16 @@ class Generate:
             try:
                 # Each by itself: a prompt that is refused refuses no other.
                 made = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
-                if not known.isdisjoint(one.rid for one in made):
+                if not known.isdisjoint(sequence.rid for sequence in made):
                     raise RequestError("Duplicate request IDs detected within the request")
             except RequestError as error:
                 refused += _line(index, error={"message": str(error)})
                 continue
             prompts[index] = made
-            known.update(one.rid for one in made)
-        sequences = [one for made in prompts.values() for one in made]
-        for order, one in enumerate(sequences):
-            one.order = order
+            known.update(sequence.rid for sequence in made)
+        sequences = [sequence for made in prompts.values() for sequence in made]
+        for order, sequence in enumerate(sequences):
+            sequence.order = order
         response = web.StreamResponse(headers={"Content-Type": LINES})
         with self.service.begun(sequences) as answers:
             await response.prepare(request)
@@ -123,19 +123,19 @@ class Generate:
 
 async def _answered(prompts: Mapping[int, list[Sequence]], answers: Answers) -> AsyncIterator[bytes]:
     """The lines of those of `prompts` whose samples have all ended, as they do. `answers`: to the samples."""
-    prompt_of = {one: index for index, made in prompts.items() for one in made}
+    prompt_of = {sequence: index for index, made in prompts.items() for sequence in made}
     left = {index: len(made) for index, made in prompts.items()}
-    found: dict[Sequence, Answer] = {}
+    newest: dict[Sequence, Answer] = {}
     while left:
         ended = [await answers.get()] + [answers.get_nowait() for _ in range(answers.qsize())]
-        found.update(ended)
+        newest.update(ended)
         lines: list[bytes] = []
-        for one, _ in ended:
-            index = prompt_of[one]
+        for sequence, _ in ended:
+            index = prompt_of[sequence]
             left[index] -= 1
             if not left[index]:
                 del left[index]
-                lines.append(_line(index, answers=[found.pop(one) for one in prompts[index]]))
+                lines.append(_line(index, answers=[newest.pop(sequence) for sequence in prompts[index]]))
         if lines:
             yield b"".join(lines)
 

@@ -58,9 +58,9 @@ class Service:
 
     def dispatch(self, answers: list[tuple[Sequence, Answer]]) -> None:
         """Pass answers on to those who wait for them."""
-        for one, answer in answers:
-            if (listener := self._listeners.get(one)) is not None:
-                listener.put_nowait((one, answer))
+        for sequence, answer in answers:
+            if (listener := self._listeners.get(sequence)) is not None:
+                listener.put_nowait((sequence, answer))
 
     async def tokenized(self, asks: Asks) -> Asks:
         """`asks` with tokens in place of texts; other requests are answered meanwhile."""
@@ -86,14 +86,14 @@ class Service:
     def sequences(self, asks: Asks) -> list[Sequence]:
         """The samples that a request asks for, prompt by prompt; `RequestError` where one cannot be had."""
         made = [
-            one
+            sequence
             for ask, prompt in [(ask, self._checked_prompt(ask)) for ask in asks.asks]
-            for one in self._samples(ask, prompt, asks.stream)
+            for sequence in self._samples(ask, prompt, asks.stream)
         ]
-        for order, one in enumerate(made):
-            one.order = order
-            if one.rid in self._rids:
-                raise RequestError(f"Duplicate request ID detected: {one.rid}")
+        for order, sequence in enumerate(made):
+            sequence.order = order
+            if sequence.rid in self._rids:
+                raise RequestError(f"Duplicate request ID detected: {sequence.rid}")
         return made
 
     def _checked_prompt(self, ask: Ask) -> list[int]:
@@ -163,8 +163,8 @@ class Service:
         """The last answer for each sample that a request asks for; they are aborted where it is given up."""
         sequences = self.sequences(asks)
         with self.begun(sequences) as answers:
-            found = dict([await answers.get() for _ in sequences])
-        return [found[one] for one in sequences]
+            last = dict([await answers.get() for _ in sequences])
+        return [last[sequence] for sequence in sequences]
 
     @contextmanager
     def begun(self, sequences: list[Sequence]) -> Iterator[Answers]:
@@ -180,20 +180,20 @@ class Service:
     @staticmethod
     async def merged(sequences: list[Sequence], answers: Answers) -> AsyncIterator[tuple[int, Answer]]:
         """(index, newest answer) of streamed samples, as they come, until all have ended."""
-        places = {one: place for place, one in enumerate(sequences)}
+        places = {sequence: place for place, sequence in enumerate(sequences)}
         left = len(sequences)
         while left:
             newest = dict([await answers.get()])
             newest.update(answers.get_nowait() for _ in range(answers.qsize()))
-            for one, answer in newest.items():
+            for sequence, answer in newest.items():
                 left -= answer["meta_info"]["finish_reason"] is not None
-                yield places[one], answer
+                yield places[sequence], answer
 
     def end(self, sequences: list[Sequence], *, finished: bool) -> None:
         """Forget samples; those that nobody waits for any more are aborted."""
-        for one in sequences:
-            del self._listeners[one]
-            self._rids.remove(one.rid)
+        for sequence in sequences:
+            del self._listeners[sequence]
+            self._rids.remove(sequence.rid)
         if not finished:
             rids = {sequence.rid for sequence in sequences}
             self.scheduler.post(lambda: self.scheduler.abort(rids))

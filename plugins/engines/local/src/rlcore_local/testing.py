@@ -35,7 +35,7 @@ class Local:
         self.scheduler.weights = Weights(path, dtype, None)
 
     def _take(self, answers: list[tuple[Sampled, dict[str, Any]]]) -> None:
-        self.answers.update({one.rid: answer for one, answer in answers})
+        self.answers.update({sampled.rid: answer for sampled, answer in answers})
 
     @staticmethod
     def sequence(rid: str, prompt: list[int], *, score_from: int | None = None, **params: Any) -> Sampled:
@@ -70,8 +70,8 @@ def answers(path: Path, prompts: Sequence[Sequence[int]]) -> list[tuple[list[int
     """What the model in the directory `path` answers to each prompt: tokens, and their log-probs."""
     engine = Local(path)
     done = engine.run([engine.sequence(str(number), list(ids)) for number, ids in enumerate(prompts)])
-    found: list[Mapping[str, Any]] = [done[str(number)] for number in range(len(prompts))]
+    results: list[Mapping[str, Any]] = [done[str(number)] for number in range(len(prompts))]
     return [
-        (one["output_ids"], [value for value, _, _ in one["meta_info"]["output_token_logprobs"]])
-        for one in found
+        (result["output_ids"], [value for value, _, _ in result["meta_info"]["output_token_logprobs"]])
+        for result in results
     ]

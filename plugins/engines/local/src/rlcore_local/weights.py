@@ -73,7 +73,7 @@ class Weights:
         self.routed = RoutedExperts.of(self.model)
         self._tied = set(self.model.all_tied_weights_keys)
         self._parameters = {
-            name: one for name, one in self.model.state_dict().items() if name not in self._tied
+            name: tensor for name, tensor in self.model.state_dict().items() if name not in self._tied
         }
         disk_names = revert_weight_conversion(self.model, dict(self._parameters)).keys()
         self._is_converted = disk_names != self._parameters.keys()
@@ -107,7 +107,7 @@ class Weights:
             raise RequestError(f"model_path: {model_path} is not a model directory (it has no config.json)")
         try:
             files = sorted(model_path.glob("*.safetensors"))
-            self._replace({name: one for file in files for name, one in _read(file)}, complete=True)
+            self._replace({name: tensor for file in files for name, tensor in _read(file)}, complete=True)
         except OSError as error:
             raise RequestError(f"model_path: {model_path} cannot be read: {error}") from error
 
@@ -120,7 +120,7 @@ class Weights:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
             raise RequestError(f"{path} cannot be mapped: {error}") from error
-        self._replace({one.name: _view(mapped, one) for one in layout}, complete=False)
+        self._replace({entry.name: _view(mapped, entry) for entry in layout}, complete=False)
 
     def update_from_delta(self, file: Path, version: str) -> None:
         """Replace what `file` changes of version `version`, held. `RequestError`: nothing was changed."""
@@ -137,40 +137,40 @@ class Weights:
     def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
         """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
         held = self._used()
-        beyond = {name: one for name, one in new.items() if _is_beyond(name, self.model.config)}
-        small, new = self._fp8.split({name: one for name, one in new.items() if name not in beyond})
+        beyond = {name: tensor for name, tensor in new.items() if _is_beyond(name, self.model.config)}
+        small, new = self._fp8.split({name: tensor for name, tensor in new.items() if name not in beyond})
         if complete and (lacking := sorted(self._fp8.tensors.keys() - small.keys())):
             raise RequestError(f"{len(lacking)} tensors are missing, among them {lacking[0]!r}")
         new |= self._fp8.stand_for(small)
-        new = {name: one for name, one in new.items() if name not in self._tied}
+        new = {name: tensor for name, tensor in new.items() if name not in self._tied}
         if unknown := sorted(new.keys() - held.keys()):
             raise RequestError(f"{len(unknown)} tensors are not of this model, among them {unknown[0]!r}")
         if complete and (missing := sorted(held.keys() - new.keys())):
             raise RequestError(f"{len(missing)} tensors are missing, among them {missing[0]!r}")
-        for name, one in new.items():
-            if one.shape != held[name].shape:
-                was, wanted = list(one.shape), list(held[name].shape)
+        for name, tensor in new.items():
+            if tensor.shape != held[name].shape:
+                was, wanted = list(tensor.shape), list(held[name].shape)
                 raise RequestError(f"{name}: the shape is {was}, but the model has {wanted}")
         source = self._converted({**held, **new}) if self._is_converted else new
-        for name, one in source.items():
-            copy_into(self._parameters[name], one)
+        for name, tensor in source.items():
+            copy_into(self._parameters[name], tensor)
         self._fp8.keep(small)
         # copies: what comes may be a file that is mapped
-        self._beyond |= {name: one.clone() for name, one in beyond.items()}
+        self._beyond |= {name: tensor.clone() for name, tensor in beyond.items()}
         self.decoder.refresh()
 
     def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors as on disk, in the form that the model has in memory."""
         with torch.inference_mode(False):
             # Parameters cannot be made of tensors that were made in inference mode; their clones are not.
-            clones = {name: one.clone() for name, one in disk.items()}
+            clones = {name: tensor.clone() for name, tensor in disk.items()}
             model = load_tensors(type(self.model), self.model.config, clones, self.model.dtype)
         state = model.state_dict()
         return {name: state[name] for name in self._parameters}
 
     def checksums(self) -> dict[str, str]:
         """`checksums.checksum` of each tensor as the engine holds it, so in the engine's dtype."""
-        return {name: checksum(by_rows(one)) for name, one in self.tensors().items()}
+        return {name: checksum(by_rows(tensor)) for name, tensor in self.tensors().items()}
 
 
 def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, Fp8Held]:
@@ -198,9 +198,9 @@ def load_full(
     try:
         files = sorted(model_path.glob("*.safetensors"))
         every = (pair for file in files for pair in _read(file))
-        found = {name: one for name, one in every if not _is_beyond(name, config)}
-        held = Fp8Held.of(block, found)
-        small, full = held.split(found)
+        tensors = {name: tensor for name, tensor in every if not _is_beyond(name, config)}
+        held = Fp8Held.of(block, tensors)
+        small, full = held.split(tensors)
         with torch.device("meta"):
             kind = type(models.from_config(config))
         return load_tensors(kind, config, full | held.stand_for(small), dtype), held
@@ -210,9 +210,9 @@ def load_full(
 
 def _is_beyond(name: str, config: Any) -> bool:
     """Whether the weight is of a layer for multi-token prediction, which transformers leaves out."""
-    found = _LAYER.match(name)
+    match = _LAYER.match(name)
     more = getattr(config, "num_nextn_predict_layers", 0) or 0
-    return found is not None and 0 <= int(found[1]) - config.num_hidden_layers < more
+    return match is not None and 0 <= int(match[1]) - config.num_hidden_layers < more
 
 
 def is_lean_or_generic(config: Any) -> bool:
@@ -225,19 +225,19 @@ def _read(file: Path) -> Iterator[tuple[str, Tensor]]:
     """Scales of FP8 weights come as fp32, as they do in a publication; some are published in bf16."""
     with safe_open(file, framework="pt") as opened:
         for name in opened.keys():  # noqa: SIM118 - not a mapping, it has no __iter__
-            one = opened.get_tensor(name)
-            yield name, one.float() if name.endswith(FP8_SCALE_SUFFIX) else one
+            tensor = opened.get_tensor(name)
+            yield name, tensor.float() if name.endswith(FP8_SCALE_SUFFIX) else tensor
 
 
-def _view(mapped: mmap.mmap, one: SharedTensor) -> Tensor:
+def _view(mapped: mmap.mmap, entry: SharedTensor) -> Tensor:
     """A tensor over mapped bytes, without a copy."""
-    if one.dtype not in DTYPES:
-        raise RequestError(f"layout: {one.name} has dtype {one.dtype!r}, known are {', '.join(DTYPES)}")
-    dtype = DTYPES[one.dtype]
-    if one.offset + one.count * dtype.itemsize > len(mapped):
-        raise RequestError(f"layout: {one.name} ends after the file does ({len(mapped)} bytes)")
-    flat = torch.frombuffer(mapped, dtype=dtype, count=one.count, offset=one.offset)
-    return flat.reshape(one.shape)
+    if entry.dtype not in DTYPES:
+        raise RequestError(f"layout: {entry.name} has dtype {entry.dtype!r}, known are {', '.join(DTYPES)}")
+    dtype = DTYPES[entry.dtype]
+    if entry.offset + entry.count * dtype.itemsize > len(mapped):
+        raise RequestError(f"layout: {entry.name} ends after the file does ({len(mapped)} bytes)")
+    flat = torch.frombuffer(mapped, dtype=dtype, count=entry.count, offset=entry.offset)
+    return flat.reshape(entry.shape)
 
 
 def stop_token_ids(model_path: Path, config: Any) -> frozenset[int]:
@@ -246,5 +246,5 @@ def stop_token_ids(model_path: Path, config: Any) -> frozenset[int]:
     generation = model_path / "generation_config.json"
     if generation.is_file():
         ids.append(json.loads(generation.read_text()).get("eos_token_id"))
-    flat = [one for entry in ids for one in (entry if isinstance(entry, list) else [entry])]
-    return frozenset(one for one in flat if one is not None)
+    flat = [token for entry in ids for token in (entry if isinstance(entry, list) else [entry])]
+    return frozenset(token for token in flat if token is not None)
