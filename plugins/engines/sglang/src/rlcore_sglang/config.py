@@ -68,8 +68,8 @@ class SglangConfig(EngineConfig):
         from rlcore_sglang.fields import SUPPORTED, require_version
 
         env = self.environment(on_gpu=torch.cuda.is_available())
-        found = f"sglang {require_version(self.python, env)} of {self.python or sys.executable}"
-        yield Diagnosis(what="version", found=f"{found}; supported is {SUPPORTED}")
+        version = f"sglang {require_version(self.python, env)} of {self.python or sys.executable}"
+        yield Diagnosis(what="version", found=f"{version}; supported is {SUPPORTED}")
 
     @field_validator("python")
     @classmethod
@@ -80,10 +80,10 @@ class SglangConfig(EngineConfig):
     def _of_replicas(self, fields: Mapping[str, Any]) -> Iterable[str]:
         from rlcore_sglang.fields import replicas_of
 
-        if self.publish in ("tensor", "broadcast") and (found := replicas_of(fields)) > 1:
+        if self.publish in ("tensor", "broadcast") and (each := replicas_of(fields)) > 1:
             yield (
                 f"--engine.publish: found {self.publish}, by which SGLang takes new weights into one replica "
-                f"alone, and each engine has {found}; use --engine.publish disk, more --engines instead of "
+                f"alone, and each engine has {each}; use --engine.publish disk, more --engines instead of "
                 "--sglang.dp-size, or --sglang.enable-dp-attention true."
             )
 

@@ -23,11 +23,11 @@ SGLANG_CLASSIFIERS = (
 
 def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     """ModelError where SGLang would end as it loads the model, or compute another one than the trainer."""
-    found = classifier_of(hf_config)
-    if found is not None and found not in SGLANG_CLASSIFIERS:
-        also = "; take an engine over transformers" if is_decoder(found) else ""
+    classifier = classifier_of(hf_config)
+    if classifier is not None and classifier not in SGLANG_CLASSIFIERS:
+        also = "; take an engine over transformers" if is_decoder(classifier) else ""
         raise ModelError(
-            f"--engine sglang: found a {found}, but of reward models SGLang serves "
+            f"--engine sglang: found a {classifier}, but of reward models SGLang serves "
             f"{', '.join(SGLANG_CLASSIFIERS)}{also}."
         )
     if not on_gpu and fp8_block(hf_config.get("quantization_config")) is not None:
@@ -46,9 +46,9 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
 def _check_latent(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     for name, value in PUBLISHED.items():
         if hf_config.get(name) != value:
-            found = repr(hf_config[name]) if name in hf_config else "none"
+            given = repr(hf_config[name]) if name in hf_config else "none"
             raise ModelError(
-                f"--engine sglang: of a {LATENT} SGLang reads {name} of config.json, found {found}, expected "
+                f"--engine sglang: of a {LATENT} SGLang reads {name} of config.json, found {given}, expected "
                 f"{value!r}; set it, {OTHERWISE}."
             )
     kind = _positions(LATENT, hf_config)
@@ -81,8 +81,8 @@ def _check_flash(hf_config: Mapping[str, Any]) -> None:
     layers = hf_config.get("mlp_layer_types") or ["dense"] + ["sparse"] * (hf_config["num_hidden_layers"] - 1)
     first = layers.count("dense")
     if first != hf_config.get("first_k_dense_replace") or "dense" in layers[first:]:
-        found = hf_config.get("first_k_dense_replace", "none")
+        declared = hf_config.get("first_k_dense_replace", "none")
         raise ModelError(
             f"--engine sglang: of a {FLASH} SGLang reads first_k_dense_replace of config.json, found "
-            f"{found}, but its mlp_layer_types are {layers}; make them agree, {OTHERWISE}."
+            f"{declared}, but its mlp_layer_types are {layers}; make them agree, {OTHERWISE}."
         )

@@ -34,7 +34,9 @@ ALLOWED = {
 
 def rebuild_cuda_tensor(*arguments: Any) -> torch.Tensor:
     """SGLang's `_rebuild_cuda_tensor_modified`: the device is given by its UUID."""
-    uuids = [str(torch.cuda.get_device_properties(one).uuid) for one in range(torch.cuda.device_count())]
+    uuids = [
+        str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())
+    ]
     device = uuids.index(arguments[DEVICE_PLACE])
     rebuild: Callable[..., torch.Tensor] = reductions.rebuild_cuda_tensor
     return rebuild(*arguments[:DEVICE_PLACE], device, *arguments[DEVICE_PLACE + 1 :])
@@ -73,8 +75,8 @@ class PayloadReader:
         assert self._process.stdout is not None, "it is a pipe"
         self._process.stdin.write(f"{'keep ' * keeps}{base64.b64encode(payload).decode()}\n")
         self._process.stdin.flush()
-        found: dict[str, str] = json.loads(self._process.stdout.readline())
-        return found
+        checksums: dict[str, str] = json.loads(self._process.stdout.readline())
+        return checksums
 
     def kill(self) -> None:
         """End it at once, whatever it has open. May be called again."""
@@ -86,11 +88,11 @@ def main() -> None:
     """Answer a line of JSON for each payload on stdin, in base64. What comes after `keep` stays open."""
     kept = []
     for line in sys.stdin:
-        found, flat = read(base64.b64decode(line.removeprefix("keep ")))
+        checksums, flat = read(base64.b64decode(line.removeprefix("keep ")))
         if line.startswith("keep "):
             kept.append(flat)
         del flat
-        print(json.dumps(found), flush=True)
+        print(json.dumps(checksums), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ class Stub(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         full = f"{self.__name__}.{name}"
-        found: Any
+        attribute: Any
         if name[:1].isupper():
-            found = type(name, (_Base,), {"__module__": self.__name__})
+            attribute = type(name, (_Base,), {"__module__": self.__name__})
         else:
-            found = sys.modules.setdefault(full, Stub(full))
-        setattr(self, name, found)
-        return found
+            attribute = sys.modules.setdefault(full, Stub(full))
+        setattr(self, name, attribute)
+        return attribute
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `@jit` it returns the function, as `@jit(…)` a decorator that does."""
