@@ -105,10 +105,10 @@ class Roles:
     def beside(self, facts: ModelFacts, layout: Layout) -> dict[str, Beside]:
         """The models of these roles; `facts`, `layout`: of the policy."""
         policy = Beside(facts=facts, stages=layout.stages)
-        found = {CRITIC: self.critic_model or policy} if self.critic is not None else {}
+        models = {CRITIC: self.critic_model or policy} if self.critic is not None else {}
         if self.reference != "none":
-            found[REFERENCE] = self.reference_model or policy
-        return {**found, TEACHER: self.teacher} if self.teacher else found
+            models[REFERENCE] = self.reference_model or policy
+        return {**models, TEACHER: self.teacher} if self.teacher else models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,7 +283,7 @@ def of_stages(
     """The memory of each stage. Of equal ones (but for the last): of the first two and last two."""
     beside = (roles or Roles()).beside(facts, layout).values()
     divided = [layout, *(model.divided(layout) for model in beside)]
-    last, are_equal = layout.pipeline - 1, all(len(set(one.stages[:-1])) <= 1 for one in divided)
+    last, are_equal = layout.pipeline - 1, all(len(set(part.stages[:-1])) <= 1 for part in divided)
     stages = {0, min(1, last), max(0, last - 1), last} if are_equal else range(layout.pipeline)
     chosen = sorted(stages)
     return [of_stage(facts, layout, work, stage, optimizer, roles, values=values) for stage in chosen]
