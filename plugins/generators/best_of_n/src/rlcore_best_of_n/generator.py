@@ -31,23 +31,28 @@ class BestOfN:
         values = await self._values(ctx, made)
         known = [value for value in values if value is not None]
         if not known:
-            return next((one for one in made if one.status is GenerationStatus.ABORTED), _unscored(made[0]))
+            return next(
+                (candidate for candidate in made if candidate.status is GenerationStatus.ABORTED),
+                _unscored(made[0]),
+            )
         best = values.index(max(known))
-        tokens = sum(len(one.response_ids) for place, one in enumerate(made) if place != best)
+        tokens = sum(len(candidate.response_ids) for place, candidate in enumerate(made) if place != best)
         gain = max(known) - fmean(known)
         metrics = {"candidates": len(known), "tokens_not_kept": tokens, "best_minus_mean": gain}
         return replace(made[best], metrics=metrics)
 
     async def _values(self, ctx: GenerationContext, made: Sequence[Sample]) -> list[float | None]:
         """How good each is; None: it cannot be kept."""
-        usable = [one for one in made if one.status is not GenerationStatus.ABORTED]
+        usable = [candidate for candidate in made if candidate.status is not GenerationStatus.ABORTED]
         if not usable:
             return [None] * len(made)
         if self._config.by == "reward":
-            found = iter([_reward(one) for one in await ctx.score(usable)])
+            values = iter([_reward(candidate) for candidate in await ctx.score(usable)])
         else:
-            found = iter([fmean(one.log_probs) if one.log_probs else None for one in usable])
-        return [None if one.status is GenerationStatus.ABORTED else next(found) for one in made]
+            values = iter(
+                [fmean(candidate.log_probs) if candidate.log_probs else None for candidate in usable]
+            )
+        return [None if candidate.status is GenerationStatus.ABORTED else next(values) for candidate in made]
 
 
 def _reward(sample: Sample) -> float | None:
