@@ -150,7 +150,7 @@ class _Dockerfile:
             raise DataError(f"{where}: expected files of the folder environment.")
         *patterns, target = names
         context = self._context.resolve()
-        sources = [path for one in patterns for path in _matching(context, one)]
+        sources = [path for pattern in patterns for path in _matching(context, pattern)]
         if not sources or not all(path.resolve().is_relative_to(context) for path in sources):
             raise DataError(f"{where}: expected files of the folder environment.")
         into = target.endswith(("/", "/.")) or target == "." or len(sources) > 1

@@ -80,8 +80,8 @@ class HarborTrial:
             if text is None:
                 continue
             try:
-                found = json.loads(text)
-                rewards = found if isinstance(found, Mapping) else {"reward": found}
+                content = json.loads(text)
+                rewards = content if isinstance(content, Mapping) else {"reward": content}
                 numbers = {str(key): float(value) for key, value in rewards.items()}
             except (ValueError, TypeError):
                 numbers = {}

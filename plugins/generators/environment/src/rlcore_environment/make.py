@@ -53,13 +53,13 @@ def factory(config: EnvironmentConfig) -> Callable[[], Environment]:
 def _own(name: str) -> Callable[..., Environment]:
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        constructor = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"--generator.environment {name}: cannot be loaded ({error}), expected module:Class."
         ) from error
     for method in ("reset", "step"):
-        if not callable(getattr(found, method, None)):
+        if not callable(getattr(constructor, method, None)):
             raise ConfigError(f"--generator.environment {name}: has no {method}(), expected an environment.")
-    made: Callable[..., Environment] = found
+    made: Callable[..., Environment] = constructor
     return made

@@ -61,5 +61,5 @@ class GymnasiumEnvironment:
         await call_in_thread(self._env.close)
 
     def _number(self, text: str) -> int | None:
-        found = re.search(r"-?\d+", text)
-        return int(found[0]) if found and self._actions.contains(int(found[0])) else None
+        match = re.search(r"-?\d+", text)
+        return int(match[0]) if match and self._actions.contains(int(match[0])) else None

@@ -48,8 +48,8 @@ class OpenEnvServer:
     def action(self, text: str) -> dict[str, Any] | None:
         """None where the answer holds no action."""
         if not self.field:
-            found = re.search(r"\{.*\}", text, re.DOTALL)
-            action = _read(found[0]) if found else None
+            match = re.search(r"\{.*\}", text, re.DOTALL)
+            action = _read(match[0]) if match else None
             return action if isinstance(action, dict) else None
         kind = self.schema.get("type", "string")
         if kind in NUMBER:
@@ -60,7 +60,7 @@ class OpenEnvServer:
 
     def observation(self, data: Mapping[str, Any]) -> str:
         """What the policy reads of an answer; "" where that says nothing."""
-        value: Any = {name: one for name, one in data["observation"].items() if name != "metadata"}
+        value: Any = {name: item for name, item in data["observation"].items() if name != "metadata"}
         for name in filter(None, self.shown.split(".")):
             value = value.get(name) if isinstance(value, Mapping) else None
         if isinstance(value, str):

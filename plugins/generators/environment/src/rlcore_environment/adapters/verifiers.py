@@ -121,13 +121,13 @@ def load(name: str, options: Mapping[str, Json]) -> Any:
 def _kept_signals() -> Iterator[None]:
     """An environment takes SIGINT and SIGTERM for itself; they are the run's, which ends its environments."""
     is_main = threading.current_thread() is threading.main_thread()
-    kept = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     try:
         yield
     finally:
-        for one, handler in kept.items():
+        for number, handler in kept.items():
             if handler is not None:  # then it is not Python's
-                signal.signal(one, handler)
+                signal.signal(number, handler)
 
 
 def bridge(adapter: VerifiersEnvironment) -> Any:
