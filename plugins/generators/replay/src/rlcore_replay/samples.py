@@ -79,17 +79,17 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(f"--generator.path {path}: no such file or folder.")
-    found = {
+    files = {
         int(file.stem.removeprefix("rollout-")): file
         for file in path.glob("rollout-*.jsonl")
         if file.stem.removeprefix("rollout-").isdigit()
     }
-    if not found:
+    if not files:
         raise DataError(
             f"--generator.path {path}: no rollout-N.jsonl in it; a run writes them to RUN/samples with "
             "--save-rollouts-every."
         )
-    return [found[step] for step in sorted(found)]
+    return [files[step] for step in sorted(files)]
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Saved]]:
