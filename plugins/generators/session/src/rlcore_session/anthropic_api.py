@@ -78,7 +78,7 @@ def read_ask(body: Mapping[str, Any]) -> Ask:
         chat += _messages(message, f"messages[{place}]")
     return Ask(
         messages=chat,
-        tools=() if choice == "none" else tuple(_tool(one) for one in body.get("tools") or ()),
+        tools=() if choice == "none" else tuple(_tool(tool) for tool in body.get("tools") or ()),
         model=request.model or "policy",
         max_tokens=positive(body.get("max_tokens"), "max_tokens"),
         stop=tuple(request.stop_sequences or ()),

@@ -124,11 +124,11 @@ class SessionGenerator:
         text = session.answer
         if text is None:
             text = session.last.content if session.last is not None else ""
-        found = session.record.samples(replace(sample, metrics=_metrics(session)), status, text)
+        samples = session.record.samples(replace(sample, metrics=_metrics(session)), status, text)
         if self._config.reward == "run" or session.reward is None:
-            return found
+            return samples
         score = Score(value=session.reward, parts=session.parts)
-        return [replace(one, reward_status=RewardStatus.SCORED, score=score) for one in found]
+        return [replace(part, reward_status=RewardStatus.SCORED, score=score) for part in samples]
 
     def _tell(self, sample: Sample, error: AgentError) -> None:
         """The first failure of each kind is logged; metrics count the others."""

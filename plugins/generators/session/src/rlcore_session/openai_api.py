@@ -119,7 +119,7 @@ def read_ask(body: Mapping[str, Any]) -> Ask:
             f"{', '.join(TEMPLATE_ARGUMENTS)}.",
         )
     return Ask(
-        messages=[_message(one, f"messages[{place}]") for place, one in enumerate(body["messages"])],
+        messages=[_message(message, f"messages[{place}]") for place, message in enumerate(body["messages"])],
         tools=() if body.get("tool_choice") == "none" else tuple(body.get("tools") or ()),
         options=options,
         model=request.model or "policy",

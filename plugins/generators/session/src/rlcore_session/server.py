@@ -130,10 +130,10 @@ class SessionServer:
     def _of(self, request: web.Request) -> tuple[Session, GenerationContext]:
         given = request.headers.get("x-api-key")
         given = given or request.headers.get("Authorization", "").removeprefix("Bearer ")
-        found = self._sessions.get(given)
-        if found is None:
+        pair = self._sessions.get(given)
+        if pair is None:
             raise ApiError(401, "The API key is not that of a session that is under way.")
-        return found
+        return pair
 
 
 NO_RETRY = {"x-should-retry": "false"}

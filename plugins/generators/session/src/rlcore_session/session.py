@@ -188,10 +188,10 @@ class Session:
         calls = tuple(
             Call(
                 id=f"call_{number}_{place}",
-                name=one.name,
-                arguments=json.dumps(one.arguments, ensure_ascii=False),
+                name=call.name,
+                arguments=json.dumps(call.arguments, ensure_ascii=False),
             )
-            for place, one in enumerate(parsed.calls)
+            for place, call in enumerate(parsed.calls)
         )
         finish = "length" if completion.finish_reason == "length" else "tool_calls" if calls else "stop"
         return Turn(
@@ -207,4 +207,4 @@ class Session:
         if not ask.stop or completion.finish_reason != "stop":
             return None
         whole = self._ctx.decode(completion.token_ids)
-        return next((one for one in ask.stop if one in whole[len(completion.text) :]), None)
+        return next((text for text in ask.stop if text in whole[len(completion.text) :]), None)

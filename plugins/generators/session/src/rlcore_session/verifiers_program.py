@@ -45,7 +45,10 @@ async def play_object(settings: dict[str, Any], number: int) -> dict[str, Any]:
     has_limit = "score_sem" in inspect.signature(env.rubric.score_rollout).parameters  # until 0.1.9
     await env.rubric.score_rollout(state, *([contextlib.nullcontext()] if has_limit else []))
     metrics = state.get("metrics") or {}
-    return {"reward": float(state["reward"]), "parts": {name: float(one) for name, one in metrics.items()}}
+    return {
+        "reward": float(state["reward"]),
+        "parts": {name: float(value) for name, value in metrics.items()},
+    }
 
 
 async def play_task(settings: dict[str, Any], number: int) -> dict[str, Any]:
@@ -62,11 +65,11 @@ async def play_task(settings: dict[str, Any], number: int) -> dict[str, Any]:
         episode = await env.run_episode(tasks[0], vf.ModelContext(model="policy", client=client))
     if not episode.ok:
         errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
-        sys.exit(f"The episode failed: {'; '.join(f'{one.type}: {one.message}' for one in errors)}")
+        sys.exit(f"The episode failed: {'; '.join(f'{error.type}: {error.message}' for error in errors)}")
     named = [pair for trace in episode.traces for pair in trace.rewards.items()]
     return {
         "reward": sum(trace.reward for trace in episode.traces),
-        "parts": {name: float(one.value) for name, one in named if one is not None},
+        "parts": {name: float(reward.value) for name, reward in named if reward is not None},
     }
 
 
