@@ -46,28 +46,28 @@ class FunctionTool:
         try:
             checked = self._arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            faults = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
             raise BadCallError(f"{self.name}: {'; '.join(faults)}") from error
         given = {name: getattr(checked, name) for name in type(checked).model_fields}
         if inspect.iscoroutinefunction(self._function):
-            found = await self._function(**given)
+            answer = await self._function(**given)
         else:
-            found = await call_in_thread(lambda: self._function(**given))
-        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
+            answer = await call_in_thread(lambda: self._function(**given))
+        return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
 
 
 def load(name: str) -> FunctionTool:
     """The tool `module:function`. Raises `ConfigError` where there is none, or it has no schema."""
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"--generator.function {name}: cannot be loaded ({error}), expected module:function."
         ) from error
-    if not inspect.isfunction(found):
-        raise ConfigError(f"--generator.function {name}: found {found!r}, expected a function.")
-    return FunctionTool(name, found)
+    if not inspect.isfunction(function):
+        raise ConfigError(f"--generator.function {name}: found {function!r}, expected a function.")
+    return FunctionTool(name, function)
 
 
 def _model(name: str, function: Callable[..., Any]) -> type[BaseModel]:
@@ -103,8 +103,8 @@ def _description(function: Callable[..., Any]) -> str:
 def _parameters(function: Callable[..., Any]) -> dict[str, str]:
     """Of the section `Args:`."""
     _, _, section = (inspect.getdoc(function) or "").partition("Args:\n")
-    found = _PARAMETER.findall(section.partition("\n\n")[0])
-    return {name: " ".join(text.split()) for name, text in found}
+    pairs = _PARAMETER.findall(section.partition("\n\n")[0])
+    return {name: " ".join(text.split()) for name, text in pairs}
 
 
 def _plain(schema: Json) -> Json:

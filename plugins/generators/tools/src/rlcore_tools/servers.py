@@ -113,10 +113,10 @@ class Server:
         client = await self._client(await self._connected())
         try:
             async with asyncio.timeout(self._limit):
-                found = await client.list_tools()
+                listed = await client.list_tools()
         except Exception as error:
             raise self._fault("told no tools", error) from error
-        return [ServerTool(self, tool) for tool in found.tools]
+        return [ServerTool(self, tool) for tool in listed.tools]
 
     async def call(self, name: str, arguments: dict[str, Json]) -> str:
         """The text of the result. Raises `BadCallError` for what the server calls an error."""
