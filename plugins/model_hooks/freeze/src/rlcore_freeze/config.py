@@ -18,9 +18,9 @@ class FreezeConfig(Config):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: tuple[str, ...]) -> tuple[str, ...]:
-        for one in pattern:
+        for expression in pattern:
             try:
-                re.compile(one)
+                re.compile(expression)
             except re.error as error:
-                raise ValueError(f"{one!r} is no regular expression ({error})") from error
+                raise ValueError(f"{expression!r} is no regular expression ({error})") from error
         return pattern
