@@ -68,7 +68,7 @@ class SynchronousRollouts(SamplingProducer):
                     in_step=self._pipeline.groups.by_group,
                 )
                 generating += max(outcome.generated for outcome in outcomes) - started
-                settled = [self._pipeline.settle(one, tally, at_once=wanted) for one in outcomes]
+                settled = [self._pipeline.settle(outcome, tally, at_once=wanted) for outcome in outcomes]
                 groups += filter(None, settled)
                 rounds += 1
         except BaseException:
