@@ -39,8 +39,8 @@ class MultipleChoice:
         """One score for each sample. `ValueError` for a label that is no option."""
         texts = self._texts(samples[0].prompt.metadata.get(CHOICES))
         right = _right(samples[0].prompt.label, texts)
-        found = [self._settled(sample.text, texts) for sample in samples]
-        return [Score(value=float(x == right), parts={"answered": float(x is not None)}) for x in found]
+        letters = [self._settled(sample.text, texts) for sample in samples]
+        return [Score(value=float(x == right), parts={"answered": float(x is not None)}) for x in letters]
 
     def _texts(self, choices: Json) -> Sequence[str]:
         if choices is None:
