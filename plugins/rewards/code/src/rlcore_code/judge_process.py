@@ -80,16 +80,16 @@ class Program:
             self._send(["raise", name if _is_error(name) else "RuntimeError"])
 
     def _error(self, kind: Any, words: Any, what: str) -> BaseException:
-        found, given = self._decoded(kind), self._decoded(words)
-        if not isinstance(found, type) or not issubclass(found, Exception) or type(given) is not tuple:
+        error, given = self._decoded(kind), self._decoded(words)
+        if not isinstance(error, type) or not issubclass(error, Exception) or type(given) is not tuple:
             self._break()
-        ends_a_loop = issubclass(found, (StopIteration, StopAsyncIteration))  # a loop of the test
-        if not ends_a_loop or (what, found) == ("next", StopIteration):
+        ends_a_loop = issubclass(error, (StopIteration, StopAsyncIteration))  # a loop of the test
+        if not ends_a_loop or (what, error) == ("next", StopIteration):
             try:
-                return found(*given)
+                return error(*given)
             except TypeError:  # such as UnicodeDecodeError, which wants five arguments
                 pass
-        return ProgramError(f"the program raised {found.__name__}")
+        return ProgramError(f"the program raised {error.__name__}")
 
     def _encoded(self, value: Any) -> Any:
         return encode(value, self._refer)
@@ -229,10 +229,10 @@ class Tests:
             return
         try:
             asked = name not in self._modules
-            found = self._program.ask("name", name) if asked else importlib.import_module(name)
+            value = self._program.ask("name", name) if asked else importlib.import_module(name)
         except Exception:  # then the test ends with a NameError if it comes to use the name
             return
-        self._space[name] = self._given[name] = found
+        self._space[name] = self._given[name] = value
 
 
 class Test:

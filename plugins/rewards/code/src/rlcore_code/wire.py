@@ -83,15 +83,15 @@ def encode(value: Any, refer: Callable[[Any], Any], depth: int = 0) -> Any:
         return str.__str__(value)
     if isinstance(value, tuple(_TAGS)):
         kind = next(kind for kind in _TAGS if isinstance(value, kind))
-        return [_TAGS[kind], *[encode(one, refer, depth + 1) for one in kind.__iter__(value)]]
+        return [_TAGS[kind], *[encode(item, refer, depth + 1) for item in kind.__iter__(value)]]
     if isinstance(value, dict):
         pairs = dict.items(value)
         return [
             "dict",
-            *[[encode(key, refer, depth + 1), encode(one, refer, depth + 1)] for key, one in pairs],
+            *[[encode(key, refer, depth + 1), encode(item, refer, depth + 1)] for key, item in pairs],
         ]
-    found = _encoded_rarely(value)
-    return refer(value) if found is None else found
+    encoded = _encoded_rarely(value)
+    return refer(value) if encoded is None else encoded
 
 
 def _encoded_rarely(value: Any) -> Any:
@@ -126,9 +126,9 @@ def decode(data: Any, resolve: Callable[[str, Any], Any], depth: int = 0) -> Any
     tag, *rest = data
     try:
         if tag in _SEQUENCES:
-            return _SEQUENCES[tag]([decode(one, resolve, depth + 1) for one in rest])
+            return _SEQUENCES[tag]([decode(item, resolve, depth + 1) for item in rest])
         if tag == "dict":
-            return {decode(key, resolve, depth + 1): decode(one, resolve, depth + 1) for key, one in rest}
+            return {decode(key, resolve, depth + 1): decode(item, resolve, depth + 1) for key, item in rest}
         if tag in _SCALARS:
             return _SCALARS[tag](*rest)
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:  # such as a list as a key
