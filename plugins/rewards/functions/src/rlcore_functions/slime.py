@@ -41,7 +41,7 @@ TYPES = "slime.utils.types"
 def parameters_of(function: Callable[..., Any]) -> frozenset[str]:
     """Those that slime gives to `function`; empty: it is none of slime's."""
     parameters = inspect.signature(function).parameters.values()
-    named = {one.name for one in parameters if one.kind is not one.VAR_POSITIONAL}
+    named = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL}
     return next((names for names in SLIME if names <= named), frozenset())
 
 
