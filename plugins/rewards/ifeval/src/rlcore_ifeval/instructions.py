@@ -79,10 +79,10 @@ def number_paragraphs(text: str, num_paragraphs: int) -> bool:
 
 def nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
     """So many paragraphs, separated by two line breaks, of which the nth begins with a word."""
-    found = [piece.strip() for piece in re.split(r"\n\n", text) if piece.strip()]
-    if len(found) != num_paragraphs or nth_paragraph > len(found):
+    paragraphs = [piece.strip() for piece in re.split(r"\n\n", text) if piece.strip()]
+    if len(paragraphs) != num_paragraphs or nth_paragraph > len(paragraphs):
         return False
-    first = _WORD.search(found[nth_paragraph - 1].split()[0])
+    first = _WORD.search(paragraphs[nth_paragraph - 1].split()[0])
     return first is not None and first.group().casefold() == first_word.casefold()
 
 
@@ -133,14 +133,14 @@ def json_format(text: str) -> bool:
 
 def title(text: str) -> bool:
     """A title in double angular brackets, `<<poem of joy>>`."""
-    return any(found.strip("<> \t") for found in re.findall(r"<<[^\n]+>>", text))
+    return any(piece.strip("<> \t") for piece in re.findall(r"<<[^\n]+>>", text))
 
 
 def two_responses(text: str) -> bool:
     """Two different responses, separated by six asterisks."""
     pieces = [piece.strip() for piece in text.split("******")]
-    found = [piece for piece in pieces if piece]
-    return all(pieces[1:-1]) and len(found) == 2 and found[0] != found[1]
+    responses = [piece for piece in pieces if piece]
+    return all(pieces[1:-1]) and len(responses) == 2 and responses[0] != responses[1]
 
 
 def repeat_prompt(text: str, prompt_to_repeat: str) -> bool:
