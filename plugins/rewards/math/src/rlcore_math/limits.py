@@ -21,8 +21,8 @@ def each(
     """
     results: list[Result | None] = []
     while len(results) < len(texts):
-        found = _begin(function, texts[len(results) :], seconds, memory_mib)
-        results += found
+        part = _begin(function, texts[len(results) :], seconds, memory_mib)
+        results += part
         if len(results) < len(texts):
             results.append(None)
     return results

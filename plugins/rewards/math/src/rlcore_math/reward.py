@@ -52,14 +52,15 @@ class _MathReward(ABC):
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. `ValueError` for a label without mathematics in it."""
         gold = _gold(samples[0].prompt.label)
-        found = each(
+        results = each(
             lambda text: self._compare(text, gold),
             [sample.text for sample in samples],
             seconds=self._config.seconds,
             memory_mib=self._config.memory_mib,
         )
         return [
-            self._score(*result) if result else self._score(False, True, over_limit=True) for result in found
+            self._score(*result) if result else self._score(False, True, over_limit=True)
+            for result in results
         ]
 
     def _score(self, equal: bool, answered: bool, *, over_limit: bool = False) -> Score:
@@ -70,9 +71,9 @@ class _MathReward(ABC):
         answer = self._answer(text)
         if answer is None:
             return False, False
-        found = parse(answer, extraction_config=self._targets, parsing_timeout=None)
-        equal = verify(gold, found, float_rounding=self._config.decimals, timeout_seconds=None)
-        return bool(equal), bool(found)
+        parsed = parse(answer, extraction_config=self._targets, parsing_timeout=None)
+        equal = verify(gold, parsed, float_rounding=self._config.decimals, timeout_seconds=None)
+        return bool(equal), bool(parsed)
 
 
 class Math(_MathReward):
@@ -117,8 +118,8 @@ class Dapo(_MathReward):
         self._characters = config.characters
 
     def _answer(self, text: str) -> str | None:
-        found = _ANSWER.findall(text[-self._characters :])
-        return _marked(found[-1]) if found else None
+        matches = _ANSWER.findall(text[-self._characters :])
+        return _marked(matches[-1]) if matches else None
 
     def _score(self, equal: bool, answered: bool, *, over_limit: bool = False) -> Score:
         parts = super()._score(equal, answered, over_limit=over_limit).parts
@@ -133,9 +134,9 @@ def _marked(text: str) -> str:
 def _gold(label: Json) -> list[Any]:
     if isinstance(label, bool) or not isinstance(label, str | int | float):
         raise ValueError(f"the label {label!r} is no number and no formula to compare an answer with")
-    found: list[Any] = parse(
+    gold: list[Any] = parse(
         _marked(str(label)), extraction_config=(_BOXED, ExprExtractionConfig()), parsing_timeout=None
     )
-    if not found:
+    if not gold:
         raise ValueError(f"math-verify finds no number and no formula in the label {label!r}")
-    return found
+    return gold
