@@ -42,9 +42,9 @@ def entry_of(metadata: Mapping[str, Json]) -> tuple[Any, Mapping[str, Any]]:
 
     The entry is made anew rather than carried along, since it holds what JSON cannot.
     """
-    found = metadata.get(KEY)
-    if not isinstance(found, Mapping):
+    place = metadata.get(KEY)
+    if not isinstance(place, Mapping):
         raise ValueError("the prompt is none of the source reasoning_gym")
-    settings = tuple((key, json.dumps(value)) for key, value in sorted(found["settings"].items()))
-    made = _cached(found["dataset"], found["seed"], found["size"], settings)
-    return made, made[found["index"]]
+    settings = tuple((key, json.dumps(value)) for key, value in sorted(place["settings"].items()))
+    made = _cached(place["dataset"], place["seed"], place["size"], settings)
+    return made, made[place["index"]]

@@ -38,12 +38,12 @@ class ReasoningGym:
         settings = config.settings.get(name, {})
         entries = dataset(name, seed=config.dataset_seed, size=config.size, settings=settings)
         for index in range(config.size):
-            found = entries[index]
+            entry = entries[index]
             where = {"dataset": name, "seed": config.dataset_seed, "size": config.size, "settings": settings}
             yield Prompt(
                 prompt_id=f"{name}:{index}",
-                text=self._text(str(found["question"]) + config.suffix),
-                label=None if found["answer"] is None else str(found["answer"]),
+                text=self._text(str(entry["question"]) + config.suffix),
+                label=None if entry["answer"] is None else str(entry["answer"]),
                 metadata={KEY: {**where, "index": index}},
             )
 
