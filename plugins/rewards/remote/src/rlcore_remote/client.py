@@ -35,10 +35,10 @@ def token(config: ServerConfig) -> str:
         return config.held_token
     if not config.token_env:
         return ""
-    found = os.environ.get(config.token_env, "")
-    if not found:
+    value = os.environ.get(config.token_env, "")
+    if not value:
         raise ConfigError(f"token_env: the environment variable {config.token_env!r} is not set, or empty.")
-    return found
+    return value
 
 
 def _is_of_the_run(config: ServerConfig) -> TypeGuard[AsksServer]:

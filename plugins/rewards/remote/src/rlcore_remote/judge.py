@@ -49,14 +49,14 @@ class Judge:
             said = answer["choices"][0]["message"]["content"] or ""
         except (KeyError, IndexError, TypeError) as error:
             raise ServerError(f"the judge's answer is no chat completion: {str(answer)[:200]}") from error
-        found = self._pattern.findall(said)
-        if not found:
+        scores = self._pattern.findall(said)
+        if not scores:
             raise ServerError(f"the judge said no score: {said[-200:]!r}")
         low, high = self._config.low, self._config.high
         try:
-            number = float(found[-1])
+            number = float(scores[-1])
         except ValueError as error:
-            raise ServerError(f"the judge's score {found[-1]!r} is no number") from error
+            raise ServerError(f"the judge's score {scores[-1]!r} is no number") from error
         if not low <= number <= high:
             raise ServerError(f"the judge's score is {number:g}, expected {low:g} to {high:g}")
         return Score(value=(number - low) / (high - low))

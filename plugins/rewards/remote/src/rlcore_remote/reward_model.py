@@ -64,10 +64,10 @@ class RewardModel:
 
 def _tokenizer(config: RewardModelConfig) -> Tokenizer:
     """With a chat template. Raises `ModelError`."""
-    found = load_tokenizer(config.tokenizer)
-    if getattr(found, "chat_template", None) is None:
+    tokenizer = load_tokenizer(config.tokenizer)
+    if getattr(tokenizer, "chat_template", None) is None:
         raise ModelError(f"{config.tokenizer}: the tokenizer has no chat template; give a template instead.")
-    return found
+    return tokenizer
 
 
 def _ids(tokenizer: Tokenizer, sample: Sample) -> list[int]:
