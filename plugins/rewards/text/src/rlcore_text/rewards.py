@@ -155,4 +155,4 @@ class Random:
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample."""
-        return [Score(value=float(random.Random(one.seed).random() < self._chance)) for one in samples]
+        return [Score(value=float(random.Random(sample.seed).random() < self._chance)) for sample in samples]
