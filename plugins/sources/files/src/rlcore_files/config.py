@@ -74,7 +74,7 @@ class FileConfig(DataConfig):
             locations = parse_all(paths)
         except ValueError as error:
             return f"found {', '.join(map(repr, paths))}: {error}."
-        missing = [one for one in locations if not one.may_exist()]
+        missing = [location for location in locations if not location.may_exist()]
         return f"found {missing[0].path!r}, which is no file." if missing else None
 
     @property

@@ -31,13 +31,13 @@ class LazyPrompts(Sequence[Prompt]):
         self._places = places
 
     @classmethod
-    def of(cls, file: RowFile, read: Read, found: Iterable[Located]) -> LazyPrompts:
-        """The prompts of the rows `found` in `file`.
+    def of(cls, file: RowFile, read: Read, rows: Iterable[Located]) -> LazyPrompts:
+        """The prompts of `rows` of `file`.
 
         Each row is read once now, so that a malformed one is refused.
         """
         numbers, places = array("q"), array("q")
-        for located in found:
+        for located in rows:
             read(located.row, file.where(located.number), located.number)
             numbers.append(located.number)
             places.append(located.place)
@@ -73,12 +73,12 @@ class LazyPrompts(Sequence[Prompt]):
         return self._read(self._file.at(self._places[place], number), self._file.where(number), number)
 
 
-def sliced(found: Iterable[Located], location: Location) -> Iterable[Located]:
-    """The rows of `found` that `location` takes. No row after the last one taken is read."""
+def sliced(rows: Iterable[Located], location: Location) -> Iterable[Located]:
+    """Those of `rows` that `location` takes. No row after the last one taken is read."""
     start, stop, step = location.rows
     if (start or 0) >= 0 and (stop or 0) >= 0:
-        return islice(found, start, stop, step)
-    return list(found)[start:stop:step]
+        return islice(rows, start, stop, step)
+    return list(rows)[start:stop:step]
 
 
 def chosen(prompts: Sequence[Prompt], places: Iterable[int]) -> Sequence[Prompt]:

@@ -70,7 +70,7 @@ class Location:
 def parse_all(given: str | Sequence[str]) -> tuple[Location, ...]:
     """One location or several, each with a name of its own. Raises `ValueError`, as `Location.parse`."""
     locations = tuple(map(Location.parse, [given] if isinstance(given, str) else given))
-    names = [one.name for one in locations]
+    names = [location.name for location in locations]
     if len(locations) > 1 and (not all(names) or len(set(names)) < len(names)):
         raise ValueError("several sources need a name each, NAME=PATH")
     if not locations:
@@ -80,5 +80,5 @@ def parse_all(given: str | Sequence[str]) -> tuple[Location, ...]:
 
 def absolute_all(given: str | tuple[str, ...]) -> str | tuple[str, ...]:
     """For a field's validator: the same locations with absolute paths."""
-    paths = tuple(str(one.absolute()) for one in parse_all(given))
+    paths = tuple(str(location.absolute()) for location in parse_all(given))
     return paths[0] if isinstance(given, str) else paths

@@ -31,20 +31,20 @@ def value(row: Row, key: str) -> Json:
 
 def required(row: Row, key: str, setting: str, where: str) -> Json:
     """The `value` of `key`. `DataError` where the row has none; `setting`: the setting that names the key."""
-    found = value(row, key)
-    if found is None:
+    content = value(row, key)
+    if content is None:
         if key in row:
             raise DataError(f"{where}: {key!r} is null.")
         names = ", ".join(repr(name) for name in row) or "nothing"
         flag = f"--source.{setting.replace('_', '-')}"
         raise DataError(f"{where}: no {key!r} ({flag} names another key); found {names}.")
-    return found
+    return content
 
 
-def require_json(found: Any, where: str, key: str) -> None:
-    """`DataError` where `found` is no JSON, as a date or bytes in a parquet column are not."""
+def require_json(content: Any, where: str, key: str) -> None:
+    """`DataError` where `content` is no JSON, as a date or bytes in a parquet column are not."""
     try:
-        json.dumps(found)
+        json.dumps(content)
     except (TypeError, RecursionError) as error:
         raise DataError(
             f"{where}: {key!r} is no JSON ({error}); write it as text or numbers, or leave it out."
@@ -75,19 +75,19 @@ def refuse_media(row: Row, where: str) -> None:
 def tools(row: Row, config: FileConfig, where: str) -> tuple[Row, ...]:
     """The tools of a row, from its own column or its metadata: a list, or a list as JSON text."""
     where = f"{where}: {config.tools_key!r}"
-    found = value(row, config.tools_key)
-    if found is None and isinstance(metadata := value(row, config.metadata_key), Mapping):
-        found = metadata.get(config.tools_key)
-    if isinstance(found, str) and found:
+    listed = value(row, config.tools_key)
+    if listed is None and isinstance(metadata := value(row, config.metadata_key), Mapping):
+        listed = metadata.get(config.tools_key)
+    if isinstance(listed, str) and listed:
         try:
-            found = parse_json(found)
+            listed = parse_json(listed)
         except ValueError as error:
             raise DataError(f"{where} is no JSON: {error}.") from error
-    if not found:
+    if not listed:
         return ()
-    if not isinstance(found, list) or not all(isinstance(tool, Mapping) for tool in found):
-        raise DataError(f"{where} must be a list of objects, one for each tool, found {kind_of(found)}.")
-    return tuple(_without_none(tool) for tool in found)
+    if not isinstance(listed, list) or not all(isinstance(tool, Mapping) for tool in listed):
+        raise DataError(f"{where} must be a list of objects, one for each tool, found {kind_of(listed)}.")
+    return tuple(_without_none(tool) for tool in listed)
 
 
 def _without_none(value: Any) -> Any:
@@ -108,8 +108,8 @@ def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Mess
         raise DataError(f"{where} must be a list of chat messages, found text.")
     first = next((i for i, message in enumerate(messages) if message["role"] == ASSISTANT), None)
     if not first:
-        found = "begins with one" if first == 0 else "has none"
-        raise DataError(f"{where} {found}: expected messages, then one of the role 'assistant'.")
+        fault = "begins with one" if first == 0 else "has none"
+        raise DataError(f"{where} {fault}: expected messages, then one of the role 'assistant'.")
     _trained(messages[:first], config, where, 1)
     return messages[:first], _some_trained(messages[first:], config, where, first + 1)
 
@@ -123,14 +123,14 @@ def response(row: Row, key: str, prompt: str | Messages, config: FileConfig, whe
     if key == config.rejected_key and given == "":
         return ""
     where = f"{where}: {key!r}"
-    found = text_or_chat(given, where)
-    if isinstance(found, str):
-        return found
+    answer = text_or_chat(given, where)
+    if isinstance(answer, str):
+        return answer
     if isinstance(prompt, str):
         raise DataError(f"{where} is a list of chat messages, but {config.prompt_key!r} is a text.")
-    if found[0]["role"] != ASSISTANT:
-        raise DataError(f"{where}, message 1: found role {found[0]['role']!r}, expected 'assistant'.")
-    return _some_trained(found, config, where, 1)
+    if answer[0]["role"] != ASSISTANT:
+        raise DataError(f"{where}, message 1: found role {answer[0]['role']!r}, expected 'assistant'.")
+    return _some_trained(answer, config, where, 1)
 
 
 def answer_text(given: str | Messages) -> str:
@@ -171,8 +171,8 @@ def _message(value: Any, where: str) -> Row:
         if not isinstance(value.get(key), str):
             raise DataError(f"{where}: {key!r} must be text, found {kind_of(value.get(key))}.")
         _unicode(value[key], where)
-    found: Row = _without_none(value)
-    return found
+    message: Row = _without_none(value)
+    return message
 
 
 def _content(message: Row, where: str) -> Json:

@@ -69,18 +69,23 @@ class FileSource:
 
     def _split(self, parse: _Parse) -> Prompts:
         config, locations = self._config, self._config.locations
-        parts = [(one, *self._portion(one, parse)) for one in locations]
+        parts = [(location, *self._portion(location, parse)) for location in locations]
         train: Sequence[Prompt] = parts[0][1]
         if locations[0].name:
             train = SourceMix(
-                [Portion(name=one.name, weight=one.weight, prompts=rows) for one, rows, _ in parts]
+                [
+                    Portion(name=location.name, weight=location.weight, prompts=rows)
+                    for location, rows, _ in parts
+                ]
             )
         if config.eval_path is not None:
             location = Location.parse(config.eval_path)
             held_out = self._read(location, "eval", partial(self._held_out, parse))
             self._refuse_overlap(train, held_out, location.path)
             return Prompts(train=train, held_out={PurePath(location.path).stem: held_out})
-        return Prompts(train=train, held_out={one.name or "held_out": held for one, _, held in parts if held})
+        return Prompts(
+            train=train, held_out={location.name or "held_out": held for location, _, held in parts if held}
+        )
 
     def _portion(self, location: Location, parse: _Parse) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
         """The prompts of one file: those to train on, and those held out by `eval_fraction`."""
@@ -106,8 +111,8 @@ class FileSource:
             prompt = parse(row, where, f"{prefix}-{number}")
             if not file.is_json:  # else it was parsed as such
                 require_json(prompt.label, where, self._config.label_key)
-                for key, found in prompt.metadata.items():
-                    require_json(found, where, key)
+                for key, content in prompt.metadata.items():
+                    require_json(content, where, key)
             return prompt
 
         prompts: Sequence[Prompt]
@@ -116,7 +121,7 @@ class FileSource:
             if self._config.streaming:
                 prompts = LazyPrompts.of(file, read, rows)
             else:
-                prompts = [read(one.row, file.where(one.number), one.number) for one in rows]
+                prompts = [read(located.row, file.where(located.number), located.number) for located in rows]
         if not prompts:
             raise DataError(f"{location.path}: the file holds no prompts.")
         return prompts
@@ -140,7 +145,7 @@ class FileSource:
         if metadata is not None and not isinstance(metadata, Mapping):
             raise DataError(f"{where}: {config.metadata_key!r} must be an object, found {kind_of(metadata)}.")
         if config.columns_as_metadata:
-            others = {key: found for key, found in row.items() if key not in self._not_copied}
+            others = {key: content for key, content in row.items() if key not in self._not_copied}
             metadata = {**others, **(metadata or {})}
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
