@@ -151,9 +151,9 @@ def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> 
     width, cut = config.get("moe_intermediate_size") or 0, size(fields, EXPERT_TENSOR)
     if width % cut:
         yield f"{flag(EXPERT_TENSOR)}: found {cut}, expected a divisor of the size of an expert ({width})."
-    found = f"{flag(TENSOR)}: found {tensor}"
+    start = f"{flag(TENSOR)}: found {tensor}"
     shared = (config.get("n_shared_experts") or 0) * width
     if shared % tensor:
-        yield f"{found}, expected a divisor of the size of the model's shared experts ({shared})."
+        yield f"{start}, expected a divisor of the size of the model's shared experts ({shared})."
     if tensor > 1 and not is_on(fields, "sequence_parallel"):
-        yield f"{found} for a model with experts, which needs {flag('sequence_parallel')} true as well."
+        yield f"{start} for a model with experts, which needs {flag('sequence_parallel')} true as well."

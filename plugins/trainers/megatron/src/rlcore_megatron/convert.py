@@ -106,7 +106,7 @@ def to_dist(
             weights.mkdir()
             job = ToDist(spec=spec, folder=weights, piece_bytes=max_piece_bytes)
             done = run_shares(job, shape, ranks, lambda more: advance(more, total), plugin_files)
-            finish_weights(weights, [one.written for one in done if one.written])
+            finish_weights(weights, [share.written for share in done if share.written])
             return _complete(folder, spec, done)
 
 
@@ -120,8 +120,8 @@ def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> Conversion
     from rlcore_megatron.mcore.weights import carry
 
     report = ConversionReport()
-    for one in done:
-        report.add(one.report)
+    for share in done:
+        report.add(share.report)
     carry(Path(spec.path), folder, DTYPE_NAMES[spec.dtype], mtp=MTP in spec.fields)
     report.write(folder)
     return report

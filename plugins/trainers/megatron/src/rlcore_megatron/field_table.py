@@ -34,10 +34,10 @@ class FieldVerdict:
 def table() -> Mapping[str, FieldVerdict]:
     """Field → its verdict, in the order of the file."""
     read = tomllib.loads((files("rlcore_megatron") / "fields.toml").read_text())
-    found = {}
+    verdicts = {}
     for group in read["groups"]:
         kind, names = group.pop("verdict"), group.pop("names")
-        found.update(
+        verdicts.update(
             {name: FieldVerdict(kind=kind, values=read["values"].get(name), **group) for name in names}
         )
-    return found
+    return verdicts

@@ -229,7 +229,7 @@ def _is_had(verdict: FieldVerdict, field: KnownField, value: Any) -> bool:
         # a flag or the model may say something else than megatron-core's default
         is_default = not verdict.flag and verdict.kind != "model"
         values = [field.default] if is_default else []
-    return _plain(value) in {text for one in values for text in _spellings(one)}
+    return _plain(value) in {text for refused in values for text in _spellings(refused)}
 
 
 def _spellings(known: Any) -> set[str]:

@@ -45,9 +45,9 @@ def chunk_layers(fields: Mapping[str, Any], layers: int) -> list[list[int]]:
     """
     if _given(fields, LAYOUT) is not None:
         rows = layout_rows(fields)
-        found = sum(row.count("t") for row in rows)
-        if found != layers:
-            raise ConfigError(f"{flag(LAYOUT)}: found {found} layers (t), the model has {layers}.")
+        total = sum(row.count("t") for row in rows)
+        if total != layers:
+            raise ConfigError(f"{flag(LAYOUT)}: found {total} layers (t), the model has {layers}.")
         stages = size(fields, PIPELINE)
         return [[row.count("t") for row in rows[stage::stages]] for stage in range(stages)]
     chunks = size(fields, VIRTUAL)
@@ -73,22 +73,22 @@ def layout_rows(fields: Mapping[str, Any]) -> Sequence[str]:
     text, stages = str(fields[LAYOUT]), size(fields, PIPELINE)
     whole = text.replace(",", "")
     for _ in range(2):  # what is in brackets may repeat letters
-        whole = _REPEATED.sub(lambda found: (found[1] or found[2]) * int(found[3]), whole)
+        whole = _REPEATED.sub(lambda match: (match[1] or match[2]) * int(match[3]), whole)
     rows = whole.split("|")
-    found = f"{flag(LAYOUT)}: found {text!r}"
+    start = f"{flag(LAYOUT)}: found {text!r}"
     if "m" in whole:
         raise ConfigError(
-            f"{found}, but a layer for multi-token prediction (m) is always on the last stage; leave it out."
+            f"{start}, but a layer for multi-token prediction (m) is always on the last stage; leave it out."
         )
     if not re.fullmatch(r"E[t|]*L", whole):
         raise ConfigError(
-            f"{found}, expected stages divided by |, first E (the embedding), last L (the loss), between "
+            f"{start}, expected stages divided by |, first E (the embedding), last L (the loss), between "
             "them t (a layer), such as 'Ett|(ttt|)*2,tL'."
         )
     if len(rows) % stages:
-        raise ConfigError(f"{found}, {len(rows)} stages, expected a multiple of {PIPELINE} ({stages}).")
+        raise ConfigError(f"{start}, {len(rows)} stages, expected a multiple of {PIPELINE} ({stages}).")
     if "" in rows:
-        raise ConfigError(f"{found}, whose stage {rows.index('')} is empty.")
+        raise ConfigError(f"{start}, whose stage {rows.index('')} is empty.")
     return rows
 
 

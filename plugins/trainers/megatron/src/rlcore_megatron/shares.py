@@ -111,8 +111,8 @@ def run_shares(
         for rank in range(ranks):
             ours, process = _start(context, plugin_files, job, rank, ranks)
             processes[ours] = process
-        found = _collect(processes, advance)
-        return [found[ours] for ours in processes]
+        results = _collect(processes, advance)
+        return [results[ours] for ours in processes]
     finally:
         for process in processes.values():
             process.kill()  # one that is done has nothing left to do
@@ -136,9 +136,9 @@ def _collect(
     processes: dict[Connection, ForkServerProcess], advance: Callable[[int], None]
 ) -> dict[Connection, Done]:
     """What each process ends with. Before it they send the bytes that they have done."""
-    found: dict[Connection, Done] = {}
-    while len(found) < len(processes):
-        for end in wait([end for end in processes if end not in found]):
+    results: dict[Connection, Done] = {}
+    while len(results) < len(processes):
+        for end in wait([end for end in processes if end not in results]):
             assert isinstance(end, Connection)
             try:
                 said = end.recv()
@@ -151,10 +151,10 @@ def _collect(
             if isinstance(said, Exception):
                 raise said
             if isinstance(said, Done):
-                found[end] = said
+                results[end] = said
             else:
                 advance(said)
-    return found
+    return results
 
 
 def _main(end: Connection, plugin_files: Sequence[PluginFile], pickled: bytes, rank: int, ranks: int) -> None:

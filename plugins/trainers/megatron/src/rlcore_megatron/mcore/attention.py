@@ -91,19 +91,19 @@ class Pack:
         """The pieces of equal shape together, in the order of `order`."""
         return [
             Pieces(
-                len(found),
+                len(members),
                 length,
                 before,
-                _runs([start for _, start in found], before, self.starts.device) if before else None,
+                _runs([start for _, start in members], before, self.starts.device) if before else None,
             )
-            for (length, before), found in self._groups
+            for (length, before), members in self._groups
         ]
 
     @cached_property
     def order(self) -> Tensor | None:
         """int64 [total]: the tokens, part after part; None where they lie so already."""
-        starts = torch.tensor([start for _, found in self._groups for start, _ in found])
-        lengths = torch.tensor([length for (length, _), found in self._groups for _ in found])
+        starts = torch.tensor([start for _, members in self._groups for start, _ in members])
+        lengths = torch.tensor([length for (length, _), members in self._groups for _ in members])
         order = token_ranges(starts, lengths)
         assert order.numel() == self.total, "the pieces of a pack, padding included, must fill it"
         is_sorted = bool((order == torch.arange(self.total)).all())

@@ -66,15 +66,15 @@ def keep_balanced(part: Pack, config: TransformerConfig, scale: float) -> Pack:
     own = part.tokens.shape[1] // parts
     places_N = part.rows - own * (parallel.tensor_rank() if parts > 1 else 0)
     here_N = live_N & (places_N >= 0) & (places_N < own)
-    found = Balanced(places_N[here_N], samples_N[here_N], _lengths(part.batch), scale)
-    setattr(part.params, _ATTRIBUTE, found)
+    balanced = Balanced(places_N[here_N], samples_N[here_N], _lengths(part.batch), scale)
+    setattr(part.params, _ATTRIBUTE, balanced)
     return part
 
 
 def balanced_of(params: Any) -> Balanced | None:
     """What `keep_balanced` kept with the parameters of a pack."""
-    found: Balanced | None = getattr(params, _ATTRIBUTE, None)
-    return found
+    balanced: Balanced | None = getattr(params, _ATTRIBUTE, None)
+    return balanced
 
 
 def balancing_loss(scores_TE: Tensor, rule: Routing, balanced: Balanced, group: Any) -> tuple[Tensor, float]:
@@ -100,8 +100,8 @@ def balancing_loss(scores_TE: Tensor, rule: Routing, balanced: Balanced, group: 
 
 def attached(weights: Tensor, loss: Tensor) -> Tensor:
     """`weights` as they are; in the backward pass `loss` gets the gradient 1, as if it were in the total."""
-    found: Tensor = _Attached.apply(weights, loss)  # type: ignore[no-untyped-call] # torch leaves it so
-    return found
+    weighed: Tensor = _Attached.apply(weights, loss)  # type: ignore[no-untyped-call] # torch leaves it so
+    return weighed
 
 
 class _Attached(torch.autograd.Function):

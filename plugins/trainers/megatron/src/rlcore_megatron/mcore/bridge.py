@@ -101,7 +101,7 @@ class MBridge:
         self.mtp_layers = int(settings.get(MTP) or 0)
         self.copies = self._copies() if self.mtp_layers else {}
         self._check_mtp()
-        self._inner = self._make_inner(dtype, {key: one for key, one in settings.items() if key != MTP})
+        self._inner = self._make_inner(dtype, {key: value for key, value in settings.items() if key != MTP})
         self.config: TransformerConfig = self._inner.config
         self.padded_vocab_size = int(self._inner.padded_vocab_size)
 
@@ -229,10 +229,10 @@ class MBridge:
         """Refuse (ModelError) a layer for multi-token prediction that the model or the bridge lacks."""
         if not self.mtp_layers:
             return
-        found = getattr(self.hf_config, OF_MTP, 0) or 0
-        if found != self.mtp_layers:
+        layers = getattr(self.hf_config, OF_MTP, 0) or 0
+        if layers != self.mtp_layers:
             raise ModelError(
-                f"{self.path}: {OF_MTP} is {found}, and {flag(MTP)} {self.mtp_layers} needs "
+                f"{self.path}: {OF_MTP} is {layers}, and {flag(MTP)} {self.mtp_layers} needs "
                 f"{self.mtp_layers}."
             )
         if not self.has_mtp:

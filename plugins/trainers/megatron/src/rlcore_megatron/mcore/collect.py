@@ -32,13 +32,13 @@ def on_every_stage(parts: Sequence[Tensor], shape: tuple[int, ...], dtype: torch
     return whole.cpu()
 
 
-def sum_over_ranks(found: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+def sum_over_ranks(batches: Sequence[dict[str, Tensor]]) -> dict[str, float]:
     """The sums over micro-batches and data-parallel ranks, on every rank; in rank order, so reproducible."""
     mine: dict[str, float] = {}
-    names = list(dict.fromkeys(name for metrics in found for name in metrics))
+    names = list(dict.fromkeys(name for metrics in batches for name in metrics))
     if names:
         zero = torch.zeros((), device=device())
-        rows = [[metrics.get(name, zero).detach().to(torch.float64) for name in names] for metrics in found]
+        rows = [[metrics.get(name, zero).detach().to(torch.float64) for name in names] for metrics in batches]
         totals = torch.stack([value for row in rows for value in row]).view(len(rows), len(names)).sum(0)
         mine = dict(zip(names, totals.tolist(), strict=True))
     if dist.get_world_size() == 1:

@@ -58,14 +58,14 @@ class Share:
 
         A piece starts at a place among the rank's tokens, what it sees before itself at one of the pack.
         """
-        found, own = [], 0
+        pieces, own = [], 0
         for run in self.runs:
             for start, end in itertools.pairwise(starts):
                 low, high = max(start, run.start), min(end, run.stop)
                 if low < high:
-                    found.append((own + low - run.start, high - low, start, low - start))
+                    pieces.append((own + low - run.start, high - low, start, low - start))
             own += len(run)
-        return tuple(found)
+        return tuple(pieces)
 
     def gather(self, x: Tensor) -> Tensor:
         """x [total / ranks, …] of each rank → [total, …] on all of them; gradients are summed over ranks."""

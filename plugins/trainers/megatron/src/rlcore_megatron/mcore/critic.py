@@ -28,8 +28,8 @@ class Critic(Role):
             return torch.zeros((), device=part.tokens.device), _values(output, part)
 
         with torch.no_grad():
-            found = self._run(batch, bins, score, forward_only=True)
-        return self._column(found, batch, bins)
+            columns = self._run(batch, bins, score, forward_only=True)
+        return self._column(columns, batch, bins)
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """One optimizer step, as `Role.train` takes it."""

@@ -57,8 +57,8 @@ class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
         weight = torch.empty(experts, outputs, inputs, dtype=config.params_dtype, device=device())
         if config.perform_initialization:
             with get_cuda_rng_tracker().fork(get_expert_parallel_rng_tracker_name()):
-                for one in weight:
-                    config.init_method(one)
+                for expert in weight:
+                    config.init_method(expert)
         self.weight = torch.nn.Parameter(weight)
         # megatron's marks: its gradient is summed over the ranks that hold the same experts, and it is no
         # copy of a tensor-parallel peer's

@@ -61,9 +61,9 @@ class VocabularyHead(ColumnParallelLinear):  # type: ignore[misc] # megatron-cor
     @property
     def matrix(self) -> Tensor:
         """[V/tp, H]: the layer's own, or that of the embedding, which the last forward was given."""
-        found = self.weight if self._tied is None else self._tied
-        assert isinstance(found, Tensor)
-        return found
+        matrix = self.weight if self._tied is None else self._tied
+        assert isinstance(matrix, Tensor)
+        return matrix
 
     def forward(
         self, hidden: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None

@@ -172,13 +172,15 @@ class MtpLoss:
 
     def has_finite_gradients(self) -> bool:
         """Whether every gradient of the layer is finite, on all ranks. Collective over all of them."""
-        gradients = [vars(one)["main_grad"] for one in self._last.mtp.parameters()] if self.is_here else []
+        gradients = (
+            [vars(param)["main_grad"] for param in self._last.mtp.parameters()] if self.is_here else []
+        )
         finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
         if dist.get_world_size() == 1:
             return finite
-        found = torch.tensor(int(finite), device=device())
-        dist.all_reduce(found, dist.ReduceOp.MIN)
-        return bool(found)
+        everywhere = torch.tensor(int(finite), device=device())
+        dist.all_reduce(everywhere, dist.ReduceOp.MIN)
+        return bool(everywhere)
 
     def _predicted(self, ahead: PackAhead) -> Tensor:
         """[T', 1, H] on every tensor-parallel rank; the gradients that the ranks give it are summed."""
@@ -220,10 +222,10 @@ class MtpLoss:
         assert self._embedding is not None, "started"
         local = tokens - len(self._embedding) * parallel.tensor_rank()
         is_mine = (local >= 0) & (local < len(self._embedding))
-        found = functional.embedding(torch.where(is_mine, local, 0), self._embedding) * is_mine[:, None]
+        embedded = functional.embedding(torch.where(is_mine, local, 0), self._embedding) * is_mine[:, None]
         if parallel.tensor_size() > 1:
-            dist.all_reduce(found, group=parallel.tensor_group())
-        return found
+            dist.all_reduce(embedded, group=parallel.tensor_group())
+        return embedded
 
     def _table(self) -> Tensor | None:
         """This rank's slice [V/tp, H] of the embedding; None where the layer is not."""

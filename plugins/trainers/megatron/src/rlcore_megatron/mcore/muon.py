@@ -127,8 +127,8 @@ def orthogonal(matrices: Tensor, steps: int, dtype: torch.dtype) -> Tensor:
     for a, b, c in islice(cycle(QUINTIC), steps):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    found: Tensor = x.to(matrices.dtype)
-    return found.mT if is_tall else found
+    result: Tensor = x.to(matrices.dtype)
+    return result.mT if is_tall else result
 
 
 def mark_matrices(chunks: Sequence[MegatronModule]) -> list[torch.nn.Parameter]:
@@ -136,7 +136,7 @@ def mark_matrices(chunks: Sequence[MegatronModule]) -> list[torch.nn.Parameter]:
 
     Their marks are megatron's, which its wrappers copy to fp32 masters.
     """
-    found = []
+    matrices = []
     for chunk in chunks:
         for name, param in chunk.named_parameters():
             is_head = getattr(param, "is_embedding_or_output_parameter", False) or "output_layer." in name
@@ -144,5 +144,5 @@ def mark_matrices(chunks: Sequence[MegatronModule]) -> list[torch.nn.Parameter]:
                 continue
             param.expert_tp = param.ndim == 3
             param.is_qkv = name.endswith("linear_qkv.weight")
-            found.append(param)
-    return found
+            matrices.append(param)
+    return matrices

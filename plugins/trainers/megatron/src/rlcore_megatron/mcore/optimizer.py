@@ -117,7 +117,7 @@ def _with_muon(
     """Muon for matrices, Adam for the rest, each where megatron makes an optimizer of what is trained."""
     rule, matrices = MuonRule.of(config, model), mark_matrices(chunks)
     others = [param for chunk in chunks for param in chunk.parameters() if param.requires_grad]
-    others = [param for param in others if not any(param is one for one in matrices)]
+    others = [param for param in others if not any(param is matrix for matrix in matrices)]
     with _frozen(others), _replaced("SGD", partial(Muon, rule=rule)):
         of_matrices = dataclasses.replace(config, optimizer="sgd", sgd_momentum=config.muon_momentum)
         first = get_megatron_optimizer(of_matrices, chunks, use_gloo_process_groups=False)

@@ -145,14 +145,14 @@ class Role:
             )
 
         with torch.no_grad():
-            found = self._run(batch, bins, score, forward_only=True)
+            columns = self._run(batch, bins, score, forward_only=True)
         width = batch.per_token[chosen].shape[1] if chosen else top
         kinds: dict[str, tuple[int, torch.dtype]] = {"log_probs": (0, torch.float32)}
         kinds |= {"entropy": (0, torch.float32)} if entropy else {}
         kinds |= {"top_ids": (width, torch.int64)} if top else {}
         kinds |= {"top_log_probs": (width, torch.float32)} if width else {}
         return {
-            name: self._column([scores[name] for scores in found], batch, bins, *kind)
+            name: self._column([scores[name] for scores in columns], batch, bins, *kind)
             for name, kind in kinds.items()
         }
 
@@ -242,10 +242,10 @@ class Role:
         assert self.settings is not None, "a frozen role is not trained"
         bins = self._plan(batch, tokens_per_rank)
         zero_gradients(self.models)
-        found = self._run(batch, bins, score, forward_only=False)
+        metrics = self._run(batch, bins, score, forward_only=False)
         if self._balances:
-            found = [*found, {_BALANCE: take_value(self.built.chunks)}]
-        sums = sum_over_ranks(found)
+            metrics = [*metrics, {_BALANCE: take_value(self.built.chunks)}]
+        sums = sum_over_ranks(metrics)
         balance = sums.pop(_BALANCE) if self._balances else None
         extras = {} if self._mtp is None else {"mtp_loss": sums.pop(_MTP)}
         # The loss goes by "", a name that no metric can have.
@@ -327,10 +327,10 @@ class Role:
             pack(batch, rows, align=self._align, device=place, share=share, replay=replay, ahead=is_ahead)
             for rows in bins
         )
-        packs = [keep_routes(narrow(one), config) for one in whole]
+        packs = [keep_routes(narrow(full), config) for full in whole]
         if self._balances and not forward_only:
             scale = scale_of(batch)
-            packs = [keep_balanced(one, config, scale) for one in packs]
+            packs = [keep_balanced(part, config, scale) for part in packs]
 
         def forward_step(parts: Iterator[Pack], model: Any) -> tuple[Tensor, Any]:
             part = next(parts)
@@ -349,7 +349,7 @@ class Role:
         for model in self.models:
             if model.training == forward_only:
                 model.train(not forward_only)
-        found = get_forward_backward_func()(
+        outputs = get_forward_backward_func()(
             forward_step_func=forward_step,
             data_iterator=[iter(packs) for _ in self.models],
             model=self.models,
@@ -360,7 +360,7 @@ class Role:
         )
         if mtp is not None:
             mtp.stop()
-        return list(found)
+        return list(outputs)
 
     def _column(
         self,

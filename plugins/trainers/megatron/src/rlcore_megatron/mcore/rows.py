@@ -50,10 +50,10 @@ class RowSelector:
 
     def logits(self, output: Tensor, part: Pack) -> Logits:
         """`output` [1, …, V/tp] → the rows [n, V/tp] of `part.rows`; of one row where there is none."""
-        found = output[0] if self._early else output[0].index_select(0, _rows(part))
+        rows = output[0] if self._early else output[0].index_select(0, _rows(part))
         if self._head is None or not self._is_deferred:
-            return found
-        return HiddenRows(hidden=found, matrix=self._head.matrix)
+            return rows
+        return HiddenRows(hidden=rows, matrix=self._head.matrix)
 
     def _is_large(self, head: VocabularyHead, part: Pack) -> bool:
         rows = part.rows.numel() if self._early else part.tokens.shape[1]

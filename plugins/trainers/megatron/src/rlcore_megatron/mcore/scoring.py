@@ -60,18 +60,18 @@ def score_columns(
     ids: str | None,
 ) -> dict[str, Tensor]:
     """The columns of `Role.forward` for the micro-batch `part`."""
-    found: dict[str, Tensor] = {}
+    columns: dict[str, Tensor] = {}
     chosen = part.batch.per_token[ids] if ids else None
     if top:
         group = mpu.get_tensor_model_parallel_group()
         mine = vocab_parallel_top(logits, top, vocab_size=vocab_size, group=group)[: part.targets.numel()]
-        chosen = found["top_ids"] = whole(mine, part)
+        chosen = columns["top_ids"] = whole(mine, part)
     outputs = token_outputs(
         logits, part, vocab_size=vocab_size, temperature=temperature, entropy=entropy, ids=chosen
     )
-    found["log_probs"] = outputs.log_probs
+    columns["log_probs"] = outputs.log_probs
     if outputs.entropy is not None:
-        found["entropy"] = outputs.entropy
+        columns["entropy"] = outputs.entropy
     if outputs.chosen is not None:
-        found["top_log_probs"] = outputs.chosen
-    return found
+        columns["top_log_probs"] = outputs.chosen
+    return columns

@@ -25,12 +25,14 @@ def gradient_buffers(models: Sequence[Any], optimizer: Any) -> list[Tensor]:
     for model in models:
         for param in model.params_with_grad:
             param.grad = None
-    return [one.grad_data for model in models for one in (*model.buffers, *model.expert_parallel_buffers)]
+    return [
+        buffer.grad_data for model in models for buffer in (*model.buffers, *model.expert_parallel_buffers)
+    ]
 
 
 def optimizer_state(chunks: Sequence[nn.Module], optimizer: Any) -> list[Tensor]:
     """Moments and fp32 masters, but not the shards of fp32 weights, which look into the weights."""
-    weights = {one.untyped_storage().data_ptr() for one in model_tensors(chunks)}
+    weights = {tensor.untyped_storage().data_ptr() for tensor in model_tensors(chunks)}
     here = device().type
     return [
         tensor

@@ -70,8 +70,8 @@ class StateAdam(Adam):
 
     def get_unscaled_state(self, param: Tensor, name: str) -> Tensor:
         """As a checkpoint has it."""
-        found: Tensor = self.state[param][name]
-        return found.float()
+        value: Tensor = self.state[param][name]
+        return value.float()
 
     def set_scaled_state(self, param: Tensor, name: str, value: Tensor) -> None:
         """What a checkpoint has."""
@@ -108,8 +108,8 @@ class StateAdam(Adam):
         states = [self.state[param] for param in params]
         moments = [[state[name].float() for state in states] for name in MOMENTS]
         self.update(group, [state[MASTER] for state in states], gradients, *moments)
-        for name, found in zip(MOMENTS, moments, strict=True):
-            for state, value in zip(states, found, strict=True):
+        for name, moment in zip(MOMENTS, moments, strict=True):
+            for state, value in zip(states, moment, strict=True):
                 if state[name] is not value:  # of a narrower type
                     state[name].copy_(value)
 

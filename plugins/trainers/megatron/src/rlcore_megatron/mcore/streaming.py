@@ -41,7 +41,7 @@ class Shape:
             )
             [chunk] = bridge.build()
         sharded = sharded_tensors(chunk)
-        tensors = {name: one for name, one in _tensors(chunk).items() if name in sharded}
+        tensors = {name: tensor for name, tensor in _tensors(chunk).items() if name in sharded}
         places = {id(tensor): (name, sharded[name]) for name, tensor in tensors.items()}
         return Shape(chunk=chunk, bridge=bridge, places=places)
 

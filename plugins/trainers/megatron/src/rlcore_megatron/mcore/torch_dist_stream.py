@@ -88,7 +88,7 @@ class Reader:
             load(_by_key(pieces, True), storage_reader=self._reader, planner=planner, no_dist=True)
         if not isinstance(whole, ShardedTensorFactory):
             return empty
-        value = whole.merge_fn(dict_list_map_outplace(lambda one: one.data, built))
+        value = whole.merge_fn(dict_list_map_outplace(lambda leaf: leaf.data, built))
         assert isinstance(value, Tensor)
         return value
 
@@ -160,8 +160,8 @@ def finish(folder: Path, written: Sequence[Written], common: Mapping[str, Any]) 
     """Write what makes the files of all writers a checkpoint; `common` holds the plain values."""
     planner = _planner()
     planner.set_up_planner({}, None, True)
-    _, metadata = planner.create_global_plan([SavePlan(items=list(one.items)) for one in written])
-    metadata.storage_data = {index: place for one in written for index, place in one.places.items()}
+    _, metadata = planner.create_global_plan([SavePlan(items=list(writer.items)) for writer in written])
+    metadata.storage_data = {index: place for writer in written for index, place in writer.places.items()}
     metadata.version = CURRENT_DCP_VERSION
     (folder / ".metadata").write_bytes(pickle.dumps(metadata))
     torch_dist.write_common(folder, dict(common))
@@ -172,12 +172,12 @@ def _pieces(built: Any) -> list[ShardedTensor]:
 
     megatron would describe it as a tensor of which this process must hold every layer at once.
     """
-    found = []
+    pieces = []
     for leaf in nested_values({"": built}):
         front = leaf.prepend_axis_num
         data, shape = leaf.data[(None,) * front], (1,) * front + tuple(leaf.local_shape)
-        found.append(dataclasses.replace(leaf, data=data, local_shape=shape, prepend_axis_num=0))
-    return found
+        pieces.append(dataclasses.replace(leaf, data=data, local_shape=shape, prepend_axis_num=0))
+    return pieces
 
 
 def _by_key(pieces: Sequence[ShardedTensor], is_loading: bool) -> dict[str, Any]:

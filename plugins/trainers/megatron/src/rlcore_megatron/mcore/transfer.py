@@ -135,11 +135,11 @@ def _fill(
     except (AssertionError, RuntimeError, IndexError):
         fits = False
     if not fits:
-        found = ", ".join(
+        shapes = ", ".join(
             f"{hf_name} {tuple(tensor.shape)}"
             for hf_name, tensor in zip(inner._weight_name_mapping_mcore_to_hf(name), tensors, strict=True)
         )
-        raise ModelError(f"{bridge.path}: the shapes of its weights do not fit its config.json: {found}.")
+        raise ModelError(f"{bridge.path}: the shapes of its weights do not fit its config.json: {shapes}.")
     write(parameter, mine)
 
 
@@ -259,12 +259,12 @@ def _named(bridge: MBridge, chunk: nn.Module) -> dict[str, Tensor]:
     """
     numbers = bridge.numbered(chunk)
     buffers = {name: buffer for name, buffer in chunk.named_buffers() if name in numbers}
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for local, tensor in {**dict(chunk.named_parameters()), **buffers}.items():
         name = numbers[local]
         if _EXPERTS not in name:
-            found[name] = tensor
+            tensors[name] = tensor
             continue
         first = parallel.expert_rank() * len(tensor)
-        found.update({f"{name}{first + place}": one for place, one in enumerate(tensor.unbind())})
-    return found
+        tensors.update({f"{name}{first + place}": expert for place, expert in enumerate(tensor.unbind())})
+    return tensors

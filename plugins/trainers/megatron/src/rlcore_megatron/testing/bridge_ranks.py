@@ -55,12 +55,12 @@ def measure(
     `inputs`: ids and mask of each model. Logits and loss on the last stage only: packed and padded logits
     [n, V], and the sum of both losses, of which the gradients are.
     """
-    found = []
+    measured = []
     for place, fields in zip((port, *more_ports), layouts, strict=True):
         start(rank, size, place, fields)
-        found.append({name: _one(root / name, bridge, fields, *inputs[name]) for name in inputs})
+        measured.append({name: _one(root / name, bridge, fields, *inputs[name]) for name in inputs})
         parallel.stop()
-    return found
+    return measured
 
 
 def half_logits(
@@ -93,12 +93,12 @@ def log_probs(
 ) -> dict[str, Tensor]:
     """The trainer's log-probs of each model's response tokens, in the order of its batch."""
     start(rank, size, port, {})
-    found = {}
+    by_model = {}
     for name, batch in batches.items():
         role = Role(ModelSpec(path=str(root / name), bridge=bridge), None)
-        found[name] = role.forward(batch, temperature=1.0, tokens_per_rank=64)["log_probs"]
+        by_model[name] = role.forward(batch, temperature=1.0, tokens_per_rank=64)["log_probs"]
     parallel.stop()
-    return found
+    return by_model
 
 
 def refusals(rank: int, size: int, port: int, bridge: Part, paths: Sequence[Path]) -> list[str]:
@@ -156,16 +156,16 @@ def _logits(
     dtype: str,
 ) -> dict[str, Tensor]:
     start(rank, size, port, {})
-    found = {}
+    by_model = {}
     for name, (ids, mask) in inputs.items():
         spec = ModelSpec(path=str(root / name), bridge=bridge, dtype=dtype)
         built = build_model(spec, trainable=False)
         part = packed(ids, mask)
         with torch.no_grad():
             logits = built.forward(part.tokens, part.positions, part.params)[0]
-        found[name] = logits[:, : built.hf_config.vocab_size].float()
+        by_model[name] = logits[:, : built.hf_config.vocab_size].float()
     parallel.stop()
-    return found
+    return by_model
 
 
 def _one(path: Path, bridge: Part, fields: Mapping[str, Any], ids: Tensor, mask: Tensor) -> dict[str, Any]:
@@ -199,8 +199,8 @@ def _train(built: Built, parts: Sequence[Input], tokens: Tensor) -> tuple[list[T
         params = part.params if share is None else shared_params(part.params, share)
         out = model(part.tokens[:, places], part.positions[:, places], None, packed_seq_params=params)
 
-        def loss(found: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-            wide = gather_from_tensor_model_parallel_region(found)[0, :, : built.hf_config.vocab_size]
+        def loss(output: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
+            wide = gather_from_tensor_model_parallel_region(output)[0, :, : built.hf_config.vocab_size]
             every = wide if share is None else share.gather(wide)
             real = every.index_select(0, part.rows)
             total = weighted_loss(real, tokens)

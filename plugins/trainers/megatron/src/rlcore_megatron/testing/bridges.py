@@ -88,7 +88,7 @@ class Models:
         for seed, (name, config) in enumerate(configs.items()):
             self.references[name] = make_checkpoint(made / name, config, seed)
             (made / name).rename(self.root / name)
-        self.inputs = {name: (one.ids, one.mask) for name, one in self.references.items()}
+        self.inputs = {name: (reference.ids, reference.mask) for name, reference in self.references.items()}
 
 
 class BridgeConformance(Conformance):
@@ -121,12 +121,14 @@ class BridgeConformance(Conformance):
     @classmethod
     def of(cls, subject: Subject) -> type[Self]:
         """With a tiny model of each size that the family's record names, or of its preset."""
-        models = list({json.dumps(shrunk(one)): one for one in published(subject.record).values()}.values())
+        models = list(
+            {json.dumps(shrunk(config)): config for config in published(subject.record).values()}.values()
+        )
         return cls.with_values(
             bridge=subject.part,
             config_class=config_class(models[0]),
             shape={"pad_token_id": None},
-            axes={"size": [shrunk(one) for one in models]},
+            axes={"size": [shrunk(config) for config in models]},
             layouts=EXPERT_LAYOUTS if has_experts(models[0]) else LAYOUTS,
             layout_models={"four layers": shrunk(models[0], layers=4)},
         )
@@ -163,12 +165,12 @@ class BridgeConformance(Conformance):
         configs = {name: cls.config(**fields) for name, fields in cls.layout_models.items()}
         models = Models(tmp_path_factory.mktemp("layouts"), configs)
         layouts = {"alone": (1, {}), **cls.layouts}
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for ranks in sorted({ranks for ranks, _ in layouts.values()}):
             names = [name for name, (count, _) in layouts.items() if count == ranks]
             measured = cls.measure(models, [layouts[name][1] for name in names], ranks)
-            found.update(zip(names, measured, strict=True))
-        return found
+            results.update(zip(names, measured, strict=True))
+        return results
 
     @classmethod
     def measure(
@@ -177,9 +179,9 @@ class BridgeConformance(Conformance):
         """Of each layout, by model: what the last rank found."""
         ports = [free_port() for _ in layouts[1:]]
         call = (cls.bridge, models.root, models.inputs, layouts, ports)
-        found: list[Mapping[str, Mapping[str, Any]]]
-        found = run_ranks(f"{RANKS}:measure", ranks, *call)[-1]
-        return found
+        results: list[Mapping[str, Mapping[str, Any]]]
+        results = run_ranks(f"{RANKS}:measure", ranks, *call)[-1]
+        return results
 
     def test_logits_are_those_of_transformers(self, grid: Models, alone: Mapping[str, Any]) -> None:
         for name, reference in grid.references.items():
@@ -213,21 +215,21 @@ class BridgeConformance(Conformance):
             save_file(swapped, path / "model.safetensors", metadata={"format": "pt"})
         inputs = {str(number): (reference.ids, reference.mask) for number in range(len(pairs))}
         call = (self.bridge, tmp_path, inputs)
-        found = run_ranks(f"{RANKS}:full_logits", 1, *call)[0]
+        logits = run_ranks(f"{RANKS}:full_logits", 1, *call)[0]
         unseen = [
             pair
             for number, pair in enumerate(pairs)
-            if _apart(found[str(number)], reference.logits) <= 10 * TOLERANCE
+            if _apart(logits[str(number)], reference.logits) <= 10 * TOLERANCE
         ]
         assert pairs
         assert not unseen, "swapped without a difference"
 
     def test_bf16_is_as_near_as_that_of_transformers(self, grid: Models) -> None:
         call = (self.bridge, grid.root, grid.inputs)
-        found = run_ranks(f"{RANKS}:half_logits", 1, *call)[0]
+        logits = run_ranks(f"{RANKS}:half_logits", 1, *call)[0]
         for name, reference in grid.references.items():
             theirs = typical(reference.half - reference.logits)
-            ours = typical(found[name] - reference.logits)
+            ours = typical(logits[name] - reference.logits)
             assert 0 < ours <= 2 * theirs, (name, ours, theirs)
 
     def test_a_saved_directory_is_the_source_again(self, grid: Models, tmp_path: Path) -> None:
@@ -249,28 +251,28 @@ class BridgeConformance(Conformance):
 
     def test_log_probs_are_those_of_an_engine(self, grid: Models) -> None:
         sampled = {
-            name: sample(self.answers, grid.root / name, one.ids, one.mask)
-            for name, one in grid.references.items()
+            name: sample(self.answers, grid.root / name, reference.ids, reference.mask)
+            for name, reference in grid.references.items()
         }
         batches = {name: batch for name, (batch, _) in sampled.items()}
-        found = run_ranks(f"{RANKS}:log_probs", 1, self.bridge, grid.root, batches)[0]
+        log_probs = run_ranks(f"{RANKS}:log_probs", 1, self.bridge, grid.root, batches)[0]
         for name, (_, expected) in sampled.items():
-            assert _apart(found[name], expected) <= TOLERANCE, name
+            assert _apart(log_probs[name], expected) <= TOLERANCE, name
 
     def test_layouts_agree_with_one_rank(self, laid_out: Mapping[str, Any]) -> None:
         for layout in self.layouts:
             for name, alone in laid_out["alone"].items():
-                found = laid_out[layout][name]
+                divided = laid_out[layout][name]
                 where = f"{layout}, {name}"
-                for logits, expected in zip(found["logits"], alone["logits"], strict=True):
+                for logits, expected in zip(divided["logits"], alone["logits"], strict=True):
                     assert _apart(logits, expected) <= TOLERANCE * float(expected.abs().max()), where
-                assert found["loss"] == pytest.approx(alone["loss"], rel=TOLERANCE), where
-                norms = _norm(found["gradients"]), _norm(alone["gradients"])
+                assert divided["loss"] == pytest.approx(alone["loss"], rel=TOLERANCE), where
+                norms = _norm(divided["gradients"]), _norm(alone["gradients"])
                 assert norms[0] == pytest.approx(norms[1], rel=TOLERANCE), where
                 for key, expected in alone["gradients"].items():
                     bound = TOLERANCE * (1 + float(expected.abs().max()))
-                    assert _apart(found["gradients"][key], expected) <= bound, (where, key)
-                _assert_equal(found["weights"], alone["weights"], where)
+                    assert _apart(divided["gradients"][key], expected) <= bound, (where, key)
+                _assert_equal(divided["weights"], alone["weights"], where)
 
     def test_what_would_be_computed_wrongly_is_refused(self, grid: Models, tmp_path: Path) -> None:
         if not self.refused:
@@ -292,19 +294,19 @@ def sample(
 ) -> tuple[TrainBatch, Tensor]:
     """What an engine answers to each sequence, and its log-probs of the response tokens."""
     prompts = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
-    found = answers(path, prompts)
-    texts = [[*prompt, *response] for prompt, (response, _) in zip(prompts, found, strict=True)]
+    answered = answers(path, prompts)
+    texts = [[*prompt, *response] for prompt, (response, _) in zip(prompts, answered, strict=True)]
     batch = TrainBatch(
         tokens=torch.tensor([token for text in texts for token in text]),
         prompt_lengths=torch.tensor([len(prompt) for prompt in prompts]),
-        response_lengths=torch.tensor([len(response) for response, _ in found]),
+        response_lengths=torch.tensor([len(response) for response, _ in answered]),
     )
-    return batch, torch.tensor([value for _, log_probs in found for value in log_probs])
+    return batch, torch.tensor([value for _, log_probs in answered for value in log_probs])
 
 
-def _apart(found: Tensor, expected: Tensor) -> float:
-    assert found.shape == expected.shape
-    return float((found - expected).abs().max())
+def _apart(computed: Tensor, expected: Tensor) -> float:
+    assert computed.shape == expected.shape
+    return float((computed - expected).abs().max())
 
 
 def typical(errors: Tensor) -> float:
@@ -316,12 +318,12 @@ def _norm(gradients: Mapping[str, Tensor]) -> float:
     return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients.values()))
 
 
-def _assert_equal(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
+def _assert_equal(computed: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
     """The same names, shapes, types and bits."""
-    assert sorted(found) == sorted(expected), where
+    assert sorted(computed) == sorted(expected), where
     for key, tensor in expected.items():
-        assert found[key].dtype == tensor.dtype, (where, key)
-        assert torch.equal(found[key], tensor), (where, key)
+        assert computed[key].dtype == tensor.dtype, (where, key)
+        assert torch.equal(computed[key], tensor), (where, key)
 
 
 def _config(path: Path) -> dict[str, Any]:

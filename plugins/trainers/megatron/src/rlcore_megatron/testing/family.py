@@ -48,24 +48,26 @@ def published(record: ModelFamily) -> dict[str, Mapping[str, Any]]:
 
     Raises `PluginError` where it offers neither.
     """
-    found = {name: one for name, one in _sizes(record) if one["architectures"][0] in record.architectures}
-    if not found and record.preset:
+    configs = {
+        name: config for name, config in _sizes(record) if config["architectures"][0] in record.architectures
+    }
+    if not configs and record.preset:
         with tempfile.TemporaryDirectory() as folder:
             Part(name=record.name, factory=record.preset).load()(folder, 0)
-            found = {record.name: json.loads((Path(folder) / "config.json").read_text())}
-    if not found:
+            configs = {record.name: json.loads((Path(folder) / "config.json").read_text())}
+    if not configs:
         raise PluginError(
             f"model {record.name!r} has neither `sizes` nor a `preset`, so that no model of it can be made; "
             "subclass BridgeConformance in a test of its package."
         )
-    return found
+    return configs
 
 
 def config_class(config: Mapping[str, Any]) -> type[transformers.PretrainedConfig]:
     """Transformers' class for a config.json."""
-    found: type[transformers.PretrainedConfig]
-    found = getattr(transformers, config["architectures"][0]).config_class
-    return found
+    made: type[transformers.PretrainedConfig]
+    made = getattr(transformers, config["architectures"][0]).config_class
+    return made
 
 
 def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:
