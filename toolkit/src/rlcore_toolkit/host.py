@@ -20,7 +20,7 @@ def loopback_interface(address: str) -> str | None:
     if not ipaddress.ip_address(address).is_loopback:
         return None
     for name, addresses in psutil.net_if_addrs().items():
-        if any(found.address == address for found in addresses):
+        if any(entry.address == address for entry in addresses):
             return name
     return None
 

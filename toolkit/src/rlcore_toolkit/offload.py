@@ -65,13 +65,13 @@ def host_copy(tensor: Tensor) -> Tensor:
 
 def _storages(tensors: Iterable[Tensor]) -> list[tuple[UntypedStorage, torch.device]]:
     """The storages of `tensors`, each once, without empty ones."""
-    found: dict[int, tuple[UntypedStorage, torch.device]] = {}
+    storages: dict[int, tuple[UntypedStorage, torch.device]] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
         if storage.nbytes():
             assert storage.resizable(), "mapped from a file: clone it first"
-            found[storage.data_ptr()] = storage, tensor.device
-    return list(found.values())
+            storages[storage.data_ptr()] = storage, tensor.device
+    return list(storages.values())
 
 
 def _bytes(storage: UntypedStorage, device: torch.device) -> Tensor:

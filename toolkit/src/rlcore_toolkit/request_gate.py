@@ -94,10 +94,12 @@ class ContinuingContext(EngineContext):
         sampling, prompt = sampling or self.sampling, tuple(prompt_ids)
         key = (rid, seed, prompt, n)
         if key not in self._notes:
-            found, is_interrupted = await self._ask(prompt, sampling, n, seed, rid)
-            if not is_interrupted and any(completion.finish_reason == INTERRUPTED for completion in found):
-                return found  # ended by someone else, whose reasons are the generator's to judge
-            noted = tuple(map(without_unread_text, found))
+            completions, is_interrupted = await self._ask(prompt, sampling, n, seed, rid)
+            if not is_interrupted and any(
+                completion.finish_reason == INTERRUPTED for completion in completions
+            ):
+                return completions  # ended by someone else, whose reasons are the generator's to judge
+            noted = tuple(map(without_unread_text, completions))
             self._keep(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=noted))
         await together(self._finish(key, index, sampling) for index in range(n))
         return self._notes[key].completions

@@ -48,7 +48,7 @@ class SilentConnections:
             await asyncio.sleep(self._limit_s / 4)
             now, connections = time.monotonic(), set(server.connections)
             self._asked &= connections
-            opened = {one: opened.get(one, now) for one in connections - self._asked}
-            for one, since in opened.items():
-                if now - since > self._limit_s and one.transport is not None:
-                    one.transport.abort()
+            opened = {connection: opened.get(connection, now) for connection in connections - self._asked}
+            for connection, since in opened.items():
+                if now - since > self._limit_s and connection.transport is not None:
+                    connection.transport.abort()

@@ -122,9 +122,9 @@ def turn_seed(seed: int, turn: int) -> int:
 
 def _joined(sample: Sample, spans: Sequence[Span]) -> tuple[Span, ...]:
     """The spans of the response. Observed tokens belong to the answer before them, or to the first answer."""
-    found = list(sample.spans)
+    joined = list(sample.spans)
     for span in spans:
-        start = len(sample.response_ids) + span.start if found else 0
-        if not found or found[-1].version != span.version:
-            found.append(Span(start=start, version=span.version))
-    return tuple(found)
+        start = len(sample.response_ids) + span.start if joined else 0
+        if not joined or joined[-1].version != span.version:
+            joined.append(Span(start=start, version=span.version))
+    return tuple(joined)

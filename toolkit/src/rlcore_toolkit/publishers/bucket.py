@@ -41,8 +41,8 @@ def bucketed(
     Two tensors of which SGLang makes one matrix stay together. If the pair exceeds `limit`, it is alone.
     A run that its taker clears is not kept here either, while the tensors of the next one come.
     """
-    for run in grouped(_pairs(tensors), lambda some: sum(size(*one) for one in some), limit):
-        named = [one for some in run for one in some]
+    for run in grouped(_pairs(tensors), lambda some: sum(size(*pair) for pair in some), limit):
+        named = [pair for some in run for pair in some]
         run.clear()
         yield named
 

@@ -72,7 +72,9 @@ def write(
     changes = Changes(
         base=base_version,
         version=version,
-        tensors={name: Change(digest=_digest(one), checksum=sums[name]) for name, one in packed.items()},
+        tensors={
+            name: Change(digest=_digest(content), checksum=sums[name]) for name, content in packed.items()
+        },
     )
     save_file(packed, file, metadata={_KEY: changes.model_dump_json()})
 

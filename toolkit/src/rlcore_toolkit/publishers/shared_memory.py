@@ -37,7 +37,7 @@ class SharedMemoryPublisher(StreamPublisher):
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # another host has none yet
         file.unlink(missing_ok=True)  # not written over: a server may have it mapped
         try:
-            save_file({name: one.cpu() for name, one in tensors}, file)
+            save_file({name: tensor.cpu() for name, tensor in tensors}, file)
         except (OSError, SafetensorError) as error:
             raise EngineError(f"New weights cannot be written to {self.root}: {error}.") from error
         return str(file), tensor_layout(str(file))

@@ -62,7 +62,9 @@ class StreamPublisher(FilePublisher):
                     for sent in on_wire(name, tensor, dtype, self.fp8)
                 )
                 content = self._keep(ready) if sends else None
-                checksums = {name: checksum(one) for name, one in ready} if self.checks and tells else {}
+                checksums = (
+                    {name: checksum(tensor) for name, tensor in ready} if self.checks and tells else {}
+                )
                 bucket = bucket_of(ready)
                 # the next run is gathered beside the bucket, and not beside what that was made of
                 ready.clear()
