@@ -56,7 +56,7 @@ def become_program(
 ) -> NoReturn:
     """The last steps on this side of trust. `inner` become the program's descriptors, from 0 on."""
     os.setsid()
-    inner = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, HIGH) for one in inner]
+    inner = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH) for descriptor in inner]
     for target, source in enumerate(inner):
         os.dup2(source, target)
     os.closerange(len(inner), faults)  # which closes itself where the program begins
@@ -105,8 +105,8 @@ def guard(setup: dict[str, Any], job: dict[str, Any], inner: Sequence[int], faul
         except BaseException as error:
             os.write(faults, str(error).encode())
             os._exit(1)
-    for one in inner:  # but not `faults`, whose end says that all of the program has ended
-        os.close(one)
+    for descriptor in inner:  # but not `faults`, whose end says that all of the program has ended
+        os.close(descriptor)
     while True:
         pid, status = os.wait()
         if pid == program:
@@ -154,8 +154,8 @@ def run(
         except BaseException as error:
             os.write(fault, str(error).encode())
             os._exit(1)
-    for one in (*inner, fault):
-        os.close(one)
+    for descriptor in (*inner, fault):
+        os.close(descriptor)
     texts, how = collect(reads, {**setup, **job.get("limits", {})}, init, stop)
     code = os.waitstatus_to_exitcode(os.waitpid(init, 0)[1])
     if texts["faults"]:
@@ -179,14 +179,14 @@ def run_pair(setup: dict[str, Any], job: dict[str, Any], uid: int) -> dict[str, 
     if not child:
         try:
             namespaces.die_with(me)
-            for one in (requests[1], answers[0], stop[1], result[0]):
-                os.close(one)
+            for descriptor in (requests[1], answers[0], stop[1], result[0]):
+                os.close(descriptor)
             done = run_alone(setup, job["program"], uid + 1, pipes=(requests[0], answers[1]), stop=stop[0])
             os.write(result[1], json.dumps(done.get("error", "")).encode())
         finally:
             os._exit(0)
-    for one in (requests[0], answers[1], stop[0], result[1]):
-        os.close(one)
+    for descriptor in (requests[0], answers[1], stop[0], result[1]):
+        os.close(descriptor)
     done = run(setup, job["judge"], uid, more=(answers[0], requests[1]))
     os.close(stop[1])
     with open(result[0], "rb") as told:

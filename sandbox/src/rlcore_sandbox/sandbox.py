@@ -229,5 +229,5 @@ def _prefixes(python: str) -> list[str]:
     done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise ConfigError(f"{wrong}: {done.stderr.strip()[-200:]}.")
-    found: list[str] = json.loads(done.stdout)
-    return sorted({path for path in found if not path.startswith("/usr")})
+    prefixes: list[str] = json.loads(done.stdout)
+    return sorted({path for path in prefixes if not path.startswith("/usr")})
