@@ -46,7 +46,7 @@ class CheckCommand(click.Command):
         program = program_of(parent)
         given = args[:1] if args and not args[0].startswith("-") else []
         names = given or [file.name for file in program.plugins.files]
-        chosen = [one for name in names for one in named(program, name, ASKED)]
+        chosen = [offer for name in names for offer in named(program, name, ASKED)]
         made = options.SelectedCommand(
             _options(chosen, program.plugins.registry, args),
             run=lambda flags, params: _run(program, chosen, flags, params),
@@ -70,19 +70,19 @@ def _options(chosen: Iterable[Offer], registry: Registry, args: Sequence[str]) -
             name, f"--{name}", group=options.COMMAND, help=f"Use the {text} instead of the suite's own."
         )
     source = _source(registry, args)
-    entries = [one.entry for one in chosen if one.entry is not None] + ([source] if source else [])
+    entries = [offer.entry for offer in chosen if offer.entry is not None] + ([source] if source else [])
     for flag in _flags(entries):
         yield from options.setting(flag)
 
 
 def _flags(entries: Iterable[Entry]) -> Iterable[Flag]:
     """Those of each part; of two parts with one flag the first one's."""
-    found: dict[str, Flag] = {}
+    flags: dict[str, Flag] = {}
     for entry in entries:
         if not isinstance(entry.record, Algorithm):
             for flag in of_config(entry.config, table_of(entry), f"{entry.kind}: {entry.record.name}", {}):
-                found.setdefault(flag.name, flag)
-    return found.values()
+                flags.setdefault(flag.name, flag)
+    return flags.values()
 
 
 def table_of(entry: Entry) -> str:
@@ -91,7 +91,7 @@ def table_of(entry: Entry) -> str:
 
 
 def _unknown(name: str, layer: Layer, chosen: Sequence[Offer]) -> str:
-    known = [flag.name for flag in _flags([one.entry for one in chosen if one.entry is not None])]
+    known = [flag.name for flag in _flags([offer.entry for offer in chosen if offer.entry is not None])]
     near = did_you_mean(flag_name(name), map(flag_name, [*known, *_OF_PROMPTS, "kind", "json"]))
     return f"{layer.at(name)} is unknown.{near}"
 
@@ -103,18 +103,18 @@ def _run(program: Program, chosen: Sequence[Offer], flags: Layer, params: option
     if not chosen:
         raise ConfigError(f"{ASKED}: expected the name of a part or of a plugin, or --plugin FILE.")
     if params["kind"]:
-        kinds = sorted({one.kind for one in chosen})
-        chosen = [one for one in chosen if one.kind == params["kind"].replace("-", "_")]
+        kinds = sorted({offer.kind for offer in chosen})
+        chosen = [offer for offer in chosen if offer.kind == params["kind"].replace("-", "_")]
         if not chosen:
             raise ConfigError(f"--kind: found {params['kind']!r}, expected {' or '.join(kinds)}.")
     settings = {name: Setting(value=value, layer=flags) for name, value in flags.values.items()}
     registry = program.plugins.registry
     prompts = _prompts(registry, flags)
-    subjects = [(one, _subject(one, program, settings, prompts)) for one in chosen]
+    subjects = [(offer, _subject(offer, program, settings, prompts)) for offer in chosen]
     rows, failed = [], 0
     for offer, subject in subjects:
         findings = _check_aloud(offer, subject, quiet=params["as_json"])
-        failed += sum(one.outcome == "fails" for one in findings)
+        failed += sum(finding.outcome == "fails" for finding in findings)
         rows.append(_row(offer, findings))
     if params["as_json"]:
         click.echo(json.dumps({"checked": rows}, indent=2))
@@ -148,12 +148,12 @@ def _check_aloud(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding
     say = (lambda text: None) if quiet else click.echo
     say(f"{offer.kind} {offer.name} of {offer.provider}")
     findings = []
-    for one in check(offer.kind, subject):
-        findings.append(one)
-        say(f"  {_MARKS[one.outcome]}{one.name}{': ' if one.reason else ''}{one.reason}")
-        if one.outcome == "fails" and one.meaning:
-            say(f"         what is asked: {one.meaning}")
-    counts = {outcome: sum(one.outcome == outcome for one in findings) for outcome in _MARKS}
+    for finding in check(offer.kind, subject):
+        findings.append(finding)
+        say(f"  {_MARKS[finding.outcome]}{finding.name}{': ' if finding.reason else ''}{finding.reason}")
+        if finding.outcome == "fails" and finding.meaning:
+            say(f"         what is asked: {finding.meaning}")
+    counts = {outcome: sum(finding.outcome == outcome for finding in findings) for outcome in _MARKS}
     say(f"{counts['ok']} hold, {counts['fails']} fail, {counts['skipped']} do not apply.")
     return findings
 
@@ -164,7 +164,7 @@ def _row(offer: Offer, findings: Iterable[Finding]) -> dict[str, Any]:
         "name": offer.name,
         "distribution": offer.provider.dist,
         "version": offer.provider.version,
-        "findings": [asdict(one) for one in findings],
+        "findings": [asdict(finding) for finding in findings],
     }
 
 

@@ -99,9 +99,9 @@ def export(program: Program, run: Path, out: Path, ranks: int) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and engines load it."""
     from rlcore_cli.weights_source import checkpoint_of, of_checkpoint
 
-    found = model_of(program, run, f"{run}")
-    source = of_checkpoint(checkpoint_of(run), found.model)
-    _to_hf(found.trainer, source, out, ranks, found.plugin_files)
+    trained = model_of(program, run, f"{run}")
+    source = of_checkpoint(checkpoint_of(run), trained.model)
+    _to_hf(trained.trainer, source, out, ranks, trained.plugin_files)
 
 
 def _to_hf(

@@ -129,7 +129,7 @@ def _print(summary: EvalSummary) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_row("prompts", *(str(summary.prompts[column]) for column in summary.eval))
     for name in names:
-        cells = [f"{found[name]:.4g}" if name in found else "" for found in summary.eval.values()]
+        cells = [f"{metrics[name]:.4g}" if name in metrics else "" for metrics in summary.eval.values()]
         table.add_row(name, *cells)
     console = Console()
     console.print(table)

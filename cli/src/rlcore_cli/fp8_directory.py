@@ -70,15 +70,15 @@ def to_fp8(source: Path, out: Path, block: Fp8Block, advance: ProgressCallback) 
 
 def _small(file: Path, block: Fp8Block) -> dict[str, Any]:
     """The tensors of a file, its projections quantized, each beside its scales."""
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     with safe_open(file, framework="pt") as handle:
         for name in handle.keys():  # noqa: SIM118 - it is no mapping
             tensor = handle.get_tensor(name)
             if _SMALL.search(name) and tensor.ndim == 2:
-                found[name], found[name + FP8_SCALE_SUFFIX] = quantize_fp8(tensor, block)
+                tensors[name], tensors[name + FP8_SCALE_SUFFIX] = quantize_fp8(tensor, block)
             else:
-                found[name] = tensor
-    return found
+                tensors[name] = tensor
+    return tensors
 
 
 def _described(file: Path) -> dict[str, Any]:

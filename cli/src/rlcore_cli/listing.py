@@ -42,7 +42,7 @@ def _list(program: Program | None, as_json: bool) -> None:
     broken = program.plugins.broken
     clashes = [*program.plugins.registry.clashes, *program.command_clashes.values()]
     if as_json:
-        found = [dict(zip((*HEADINGS, "summary"), row, strict=True)) for row in rows]
+        parts = [dict(zip((*HEADINGS, "summary"), row, strict=True)) for row in rows]
         failed = [
             {
                 "name": plugin.name,
@@ -52,7 +52,7 @@ def _list(program: Program | None, as_json: bool) -> None:
             }
             for plugin in broken
         ]
-        click.echo(json.dumps({"plugins": found, "broken": failed, "clashes": clashes}, indent=2))
+        click.echo(json.dumps({"plugins": parts, "broken": failed, "clashes": clashes}, indent=2))
         return
     for line in _table([HEADINGS, *(row[:4] for row in rows)]):
         click.echo(line)
@@ -63,13 +63,17 @@ def _list(program: Program | None, as_json: bool) -> None:
 
 
 def _rows(program: Program) -> Iterator[tuple[str, ...]]:
-    for one in offers(program):
-        summary = one.entry.record.summary if one.entry else ""
-        summary = help_of(one.command) if one.command else summary
-        yield (one.kind, one.name, one.provider.dist, one.provider.version, summary)
+    for offer in offers(program):
+        summary = offer.entry.record.summary if offer.entry else ""
+        summary = help_of(offer.command) if offer.command else summary
+        yield (offer.kind, offer.name, offer.provider.dist, offer.provider.version, summary)
     adapters = program.plugins.adapters
-    for provider in dict.fromkeys(one.provider for one in adapters):
-        told = [one.record.expected for one in adapters if one.provider == provider and one.record.expected]
+    for provider in dict.fromkeys(adapter.provider for adapter in adapters):
+        told = [
+            adapter.record.expected
+            for adapter in adapters
+            if adapter.provider == provider and adapter.record.expected
+        ]
         yield (ADAPTER, provider.name, provider.dist, provider.version, " or ".join(told))
 
 

@@ -122,7 +122,9 @@ def _usage(error: click.ClickException) -> str:
         sentence = f"{named} is missing{f': {told}' if told else ''}".removesuffix(".")
     elif isinstance(error, click.NoSuchOption):
         # click names several, by their letters alone
-        near = did_you_mean(error.option_name, (name for one in context.command.params for name in one.opts))
+        near = did_you_mean(
+            error.option_name, (name for param in context.command.params for name in param.opts)
+        )
         sentence = f"No such option {error.option_name!r}{f'.{near}' if near else ''}"
     elif isinstance(error, click.BadParameter):
         sentence = sentence.replace("a valid integer range", "a whole number").replace(

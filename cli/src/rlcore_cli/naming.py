@@ -54,19 +54,19 @@ def named(program: Program, name: str, asked: str, *, adapters: bool = False) ->
     """
     every = list(offers(program))
     if adapters:
-        every += [Offer(one.provider, adapter=one.record) for one in program.plugins.adapters]
-    found = [one for one in every if one.name == name]
-    found = found or [one for one in every if _is_called(one.provider, name)]
-    if not found and any(_is_called(info, name) for info in program.plugins.infos):
-        adapts = any(_is_called(one.provider, name) for one in program.plugins.adapters)
+        every += [Offer(adapter.provider, adapter=adapter.record) for adapter in program.plugins.adapters]
+    chosen = [offer for offer in every if offer.name == name]
+    chosen = chosen or [offer for offer in every if _is_called(offer.provider, name)]
+    if not chosen and any(_is_called(info, name) for info in program.plugins.infos):
+        adapts = any(_is_called(adapter.provider, name) for adapter in program.plugins.adapters)
         instead = ": it makes rewards of functions (--reward FILE.py:FUNCTION)" if adapts else ""
         raise PluginError(f"{asked}: the plugin {name!r} offers no part and no command{instead}.")
-    if not found:
-        known = {one.name for one in every} | {info.name for info in program.plugins.infos}
+    if not chosen:
+        known = {offer.name for offer in every} | {info.name for info in program.plugins.infos}
         note = program.plugins.registry.broken_note()
         near = f" Load a file by --plugin {name}." if name.endswith(".py") else did_you_mean(name, known)
         raise PluginError(f"{asked}: nothing is called {name!r}.{near}{note}")
-    return found
+    return chosen
 
 
 def _is_called(plugin: PluginInfo, name: str) -> bool:

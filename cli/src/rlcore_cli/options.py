@@ -57,22 +57,22 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
 
     With `config` and `resume`, which are no choices.
     """
-    found: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
     for position, argument in enumerate(args):
         if argument == "--":
             break
         flag, equals, value = argument.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
         if flag in _EMPTIERS:
-            found[_EMPTIERS[flag]] = []
+            choices[_EMPTIERS[flag]] = []
         if not flag.startswith("--") or not (name in {*CHOICES, *NO_CHOICES} or _EVAL_PART.fullmatch(name)):
             continue
         if not equals:
             if position + 1 == len(args):
                 break
             value = args[position + 1]
-        found[name] = [*found.get(name, []), value] if name in REPEATED else value
-    return {name: _one_path(name, value) for name, value in found.items()}
+        choices[name] = [*choices.get(name, []), value] if name in REPEATED else value
+    return {name: _one_path(name, value) for name, value in choices.items()}
 
 
 def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:
@@ -89,16 +89,16 @@ def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Par
 
 def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted name → raw value of every setting that stands on the command line."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option in options:
         value = values.get(str(option.name))
         if isinstance(option, SettingOption) and value not in (None, ()):
             raw = list(value) if isinstance(value, tuple) else value
             if option.key:
-                found.setdefault(option.setting, {})[option.key] = _json(str(value))
+                settings.setdefault(option.setting, {})[option.key] = _json(str(value))
             else:
-                found[option.setting] = [] if option.empties else _one_path(option.setting, raw)
-    return found
+                settings[option.setting] = [] if option.empties else _one_path(option.setting, raw)
+    return settings
 
 
 def _json(text: str) -> Json:
@@ -165,9 +165,9 @@ def _own_options() -> Iterator[click.Parameter]:
 
 def eval_parts(selection: Selection) -> Iterator[click.Parameter]:
     """An option for each part that an evaluation may have of its own."""
-    for one in selection.evals:
+    for evaluation in selection.evals:
         for part in EVAL_PARTS:
-            yield _eval_part(f"{one.table}.{part}", part, selection)
+            yield _eval_part(f"{evaluation.table}.{part}", part, selection)
 
 
 def _eval_part(name: str, part: str, selection: Selection) -> click.Parameter:
@@ -213,18 +213,18 @@ def _emptier(setting: str, option: str, group: str) -> click.Parameter:
 
 def passed_help(selection: Selection) -> dict[str, tuple[str, str]]:
     """Table → its line of help, of each table of fields that pass through."""
-    found = {
+    lines = {
         config.table: (f"--{config.table}.FIELD VALUE", f"any field of {config.fields_of}, by its own name")
         for _, config in selection.passing()
     }
     for entry, config in selection.passing():
         if entry.kind is Kind.TRAINER:
             own = f"a field of the critic, reference or teacher alone, in place of --{config.table}.FIELD"
-            found[f"role {config.table}"] = (f"--ROLE.{config.table}.FIELD VALUE", own)
+            lines[f"role {config.table}"] = (f"--ROLE.{config.table}.FIELD VALUE", own)
     whose = "any field of the server of that frozen model, by its own name"
     own = "any field of the servers of that engine group, for this group alone"
     return {
-        **found,
+        **lines,
         FROZEN: (f"--{FROZEN}.NAME.FIELD VALUE", whose),
         ENGINE_GROUP: (f"{flag_name(ENGINE_GROUP)}.NAME.FIELD VALUE", own),
     }

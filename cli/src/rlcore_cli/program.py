@@ -64,20 +64,20 @@ class Function:
                 "rlcore-functions does: name it in RLCORE_PLUGINS, or leave out -p no:functions."
             )
         if kinds := sorted(kind for kind, name in offers if name == self.name):
-            found = f"{self.name} is a {kinds[0]}"
+            fault = f"{self.name} is a {kinds[0]}"
         elif not callable(known):
-            found = f"the file has no {self.name}"
+            fault = f"the file has no {self.name}"
         elif not NAME.fullmatch(self.name):
-            found = "a name has lower-case letters, digits and underscores alone"
+            fault = "a name has lower-case letters, digits and underscores alone"
         elif getattr(known, "__module__", "") != module.__name__ and self.name not in vars(module).get(
             "__all__", ()
         ):
-            found = f"{self.name} is imported there, and __all__ does not list it"
+            fault = f"{self.name} is imported there, and __all__ does not list it"
         else:
-            found = f"by its parameters {self.name} is no {self.kind}"
+            fault = f"by its parameters {self.name} is no {self.kind}"
         near = did_you_mean(self.name, sorted(name for kind, name in offers if kind is self.kind))
         raise PluginError(
-            f"{self.at} {self.file}:{self.name}: {found}, expected {self._expected(plugins)}.{near}"
+            f"{self.at} {self.file}:{self.name}: {fault}, expected {self._expected(plugins)}.{near}"
         )
 
     def _expected(self, plugins: Plugins) -> str:
@@ -106,7 +106,7 @@ class Program:
         A plugin that cannot give its commands costs a warning, or, when strict, the program.
         """
         infos = {info.name: info for info in self.plugins.infos}
-        found: list[tuple[PluginInfo, click.Command]] = []
+        pairs: list[tuple[PluginInfo, click.Command]] = []
         for implementation in self.plugins.manager.hook.rlcore_commands.get_hookimpls():
             info = infos[implementation.plugin_name]
             try:
@@ -115,13 +115,13 @@ class Program:
                 for command in commands:
                     if not isinstance(command, click.Command) or not command.name:
                         raise PluginError(f"found {command!r}, expected a click.Command with a name")
-                found += [(info, command) for command in commands]
+                pairs += [(info, command) for command in commands]
             except Exception as error:
                 sentence = f"plugin {info.name!r} of {info} cannot give its commands: {error_text(error)}"
                 if self.switches.strict:
                     raise PluginError(f"{sentence}.") from error
                 click.echo(f"warning: {sentence}", err=True)
-        return found
+        return pairs
 
     @cached_property
     def command_clashes(self) -> dict[str, str]:
@@ -283,7 +283,7 @@ def functions_of(settings: Mapping[str, Any], path: Path) -> tuple[dict[str, Any
 
     def name(setting: str, value: Any) -> Any:
         if isinstance(value, list):
-            return [name(setting, one) for one in value]
+            return [name(setting, item) for item in value]
         match = FUNCTION.fullmatch(value) if isinstance(value, str) else None
         if match is None:
             return value

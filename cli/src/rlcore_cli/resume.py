@@ -51,7 +51,7 @@ _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
 def check_same_past(old: Resolved, new: Resolved) -> None:
     """Raises `ConfigError` for the first flag under which the steps already taken would have differed."""
     before, after = old.flat(), new.flat()
-    lengths = [(one.run.steps, one.run.epochs) for one in (old, new)]
+    lengths = [(resolved.run.steps, resolved.run.epochs) for resolved in (old, new)]
     length = "--epochs" if new.run.epochs else "--steps"
     if lengths[0] != lengths[1] and old.run.optimizer.lr_schedule != "constant":
         raise ConfigError(

@@ -37,8 +37,8 @@ def show(program: Program, name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"shown": shown}, indent=2, default=str))
         return
-    for place, one in enumerate(shown):
-        lines = [part for line in _lines(one) for part in _fitted(line)]
+    for place, told in enumerate(shown):
+        lines = [part for line in _lines(told) for part in _fitted(line)]
         click.echo("\n" * bool(place) + "\n".join(lines))
 
 
@@ -97,7 +97,9 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     suggests = told.get("suggests", {}).items()
     yield from (f"  suggests   {flag_name(key)} {_listed(value)}" for key, value in suggests)
     settings = told.get("settings", ())
-    yield from _table("settings", [(one["flag"], _default(one), one["help"]) for one in settings])
+    yield from _table(
+        "settings", [(setting["flag"], _default(setting), setting["help"]) for setting in settings]
+    )
 
 
 def _fitted(line: str) -> list[str]:
