@@ -42,7 +42,7 @@ class LiveBytes:
         for tensor in tensors:
             reference = StorageWeakRef(tensor.untyped_storage())
             self._live[reference.cdata] = reference, tensor.untyped_storage().nbytes()
-        self._live = {place: one for place, one in self._live.items() if not one[0].expired()}
+        self._live = {place: entry for place, entry in self._live.items() if not entry[0].expired()}
         return sum(size for _, size in self._live.values())
 
 
@@ -56,10 +56,10 @@ def state_bytes(role: Any) -> tuple[int, int, int]:
         for param, state in part.optimizer.state.items()
         for tensor in (param, *state.values())  # the parameter is an fp32 copy, or a part of the weights
     ]
-    optimizer = sum(one.nbytes for one in held if one.untyped_storage().data_ptr() not in weights)
+    optimizer = sum(tensor.nbytes for tensor in held if tensor.untyped_storage().data_ptr() not in weights)
     return (
-        sum(one.param_data.nbytes for one in buffers),
-        sum(one.grad_data.nbytes for one in buffers),
+        sum(buffer.param_data.nbytes for buffer in buffers),
+        sum(buffer.grad_data.nbytes for buffer in buffers),
         optimizer,
     )
 
@@ -97,8 +97,8 @@ class MadeBytes(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run the operation, and count what it gave."""
-        found = func(*args, **(kwargs or {}))
-        tensors = [one for one in tree_leaves(found) if isinstance(one, Tensor) and not one.is_meta]
-        made = [one for one in tensors if one.untyped_storage().data_ptr() not in self._own]
+        result = func(*args, **(kwargs or {}))
+        tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and not leaf.is_meta]
+        made = [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() not in self._own]
         self.peak = max(self.peak, self._live.add(*made))
-        return found
+        return result

@@ -44,9 +44,9 @@ class AlgorithmConformance(Conformance):
 
     def test_it_says_what_it_is(self) -> None:
         """In one line, with the paper that its defaults are from."""
-        one = self.algorithm
-        assert len(one.summary.splitlines()) == 1, f"summary: {one.summary!r}, expected a line"
-        assert one.paper.startswith("https://"), f"paper: {one.paper!r}, expected the URL of one"
+        algorithm = self.algorithm
+        assert len(algorithm.summary.splitlines()) == 1, f"summary: {algorithm.summary!r}, expected a line"
+        assert algorithm.paper.startswith("https://"), f"paper: {algorithm.paper!r}, expected the URL of one"
 
     def test_its_parts_are_installed(self) -> None:
         for kind, names in self.algorithm.parts.items():

@@ -87,9 +87,9 @@ class BatchConformance(Conformance):
     def test_the_split_into_micro_batches_does_not_matter(self) -> None:
         for seed in SEEDS:
             batch = self._batch(seed)
-            one = self._run(batch)
+            whole = self._run(batch)
             for bins in _splits(self.units):
-                assert_same(self._run(batch, bins), one)
+                assert_same(self._run(batch, bins), whole)
 
     def test_the_order_of_the_samples_does_not_matter(self) -> None:
         for seed in SEEDS:
@@ -102,8 +102,8 @@ class BatchConformance(Conformance):
         for seed in SEEDS:
             batch = self._batch(seed)
             live = batch.per_token["loss_mask"] > 0
-            found, expected = self._run(batch), self._run(compressed(batch))
-            assert_same(replace(found, gradient=found.gradient[live]), expected)
+            results, expected = self._run(batch), self._run(compressed(batch))
+            assert_same(replace(results, gradient=results.gradient[live]), expected)
 
     def test_nan_in_masked_tokens_changes_nothing(self) -> None:
         """Bit by bit the same as with any number there, and exactly no gradient."""
@@ -114,24 +114,24 @@ class BatchConformance(Conformance):
                 name: where_live_or(column, mask_R, 5.0) if column.is_floating_point() else column
                 for name, column in batch.per_token.items()
             }
-            found = self._run(batch)
+            results = self._run(batch)
             expected = self._run(batch.with_columns({**filled, "loss_mask": mask_R}))
-            assert found.total.isfinite(), f"the loss is {found.total}"
-            assert torch.equal(found.total, expected.total), "what is masked changes the loss"
-            assert torch.equal(found.gradient, expected.gradient), "what is masked changes the gradient"
-            assert not found.gradient[mask_R == 0].any(), "a masked token has a gradient"
-            assert found.gradient[mask_R > 0].any(), "no token has a gradient"
-            assert found.metrics == expected.metrics, "what is masked changes the metrics"
-            assert all(map(math.isfinite, found.metrics.values())), f"not finite: {found.metrics}"
+            assert results.total.isfinite(), f"the loss is {results.total}"
+            assert torch.equal(results.total, expected.total), "what is masked changes the loss"
+            assert torch.equal(results.gradient, expected.gradient), "what is masked changes the gradient"
+            assert not results.gradient[mask_R == 0].any(), "a masked token has a gradient"
+            assert results.gradient[mask_R > 0].any(), "no token has a gradient"
+            assert results.metrics == expected.metrics, "what is masked changes the metrics"
+            assert all(map(math.isfinite, results.metrics.values())), f"not finite: {results.metrics}"
 
     def test_a_batch_without_live_tokens_gives_nothing(self) -> None:
         """A micro-batch without a token, or with masked ones only: 0, and no gradient."""
         batch = self._batch(0)
         dead = [list(unit) for unit in self.units if DEAD.issuperset(unit)]
         for rows in [*dead, list(chain.from_iterable(dead))]:
-            found = self._run(batch.select(rows), [list(range(len(rows)))])
-            assert found.total == 0
-            assert not found.gradient.any()
+            results = self._run(batch.select(rows), [list(range(len(rows)))])
+            assert results.total == 0
+            assert not results.gradient.any()
 
     # --- how they are computed -------------------------------------------------------------------------
 

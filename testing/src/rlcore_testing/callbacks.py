@@ -65,8 +65,8 @@ class CallbackConformance(Conformance):
             except (TypeError, ValueError) as error:
                 raise AssertionError(f"its state is no JSON: {error}") from error
             resumed.load(kept)
-            found, expected = (list(self._run(one, begin=last + 1)) for one in (resumed, whole))
-            same(found, expected, f"resumed after step {last}, the answers")
+            again, expected = (list(self._run(callback, begin=last + 1)) for callback in (resumed, whole))
+            same(again, expected, f"resumed after step {last}, the answers")
 
     def test_it_leaves_the_metrics_as_they_are(self) -> None:
         """The trackers get the same row."""

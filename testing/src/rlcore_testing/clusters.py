@@ -82,7 +82,7 @@ class ClusterConformance(Conformance):
             group = cluster.place(_bundles(2), "The counters")
             hosts, devices = list(cluster.hosts(group)), list(cluster.devices(group))
             assert len(hosts) == 2, f"{len(hosts)} hosts of 2 bundles"
-            assert [tuple(one) for one in devices] == [(), ()], f"bundles without a GPU have {devices}"
+            assert [tuple(given) for given in devices] == [(), ()], f"bundles without a GPU have {devices}"
             actors = [self._start(cluster, (group, index)) for index in range(2)]
             places = [self._answer(actor, "place") for actor in actors]
             assert len(set(places)) == 2, "two actors are in one process"
@@ -131,8 +131,8 @@ class ClusterConformance(Conformance):
                 calls = [actor.call("record", number) for number in range(CALLS)]
                 return [await call for call in reversed(calls)]  # the last one first
 
-            found = self._run(asked())[0]
-            assert found == list(range(CALLS)), f"calls are made in the order {found}"
+            numbers = self._run(asked())[0]
+            assert numbers == list(range(CALLS)), f"calls are made in the order {numbers}"
 
     def test_named_threads_are_beside_the_other_calls(self) -> None:
         """Else a long step would look like the end of its process."""
@@ -162,8 +162,8 @@ class ClusterConformance(Conformance):
                 calls = [actor.call("record", number, thread=thread) for number in range(CALLS)]
                 return list((await asyncio.gather(*calls))[-1])
 
-            found = self._run(asked())
-            assert found == list(range(CALLS)), f"the thread {thread} makes calls in the order {found}"
+            numbers = self._run(asked())
+            assert numbers == list(range(CALLS)), f"the thread {thread} makes calls in the order {numbers}"
 
     def test_errors_are_told(self) -> None:
         """rlcore's own as it is, another one by its name; afterwards the actor goes on."""
@@ -221,16 +221,16 @@ class ClusterConformance(Conformance):
             group = cluster.place(_bundles(2), "The counters")
             first, second = (self._start(cluster, (group, index)) for index in range(2))
             self._answer(second, "add", 1)
-            found = self._answer(first, "wait_elsewhere", second, self.limit_s / 2, ASKED_S)
-            assert found.startswith("CallFailed: "), f"an answer after the limit arrives as {found}"
+            answer = self._answer(first, "wait_elsewhere", second, self.limit_s / 2, ASKED_S)
+            assert answer.startswith("CallFailed: "), f"an answer after the limit arrives as {answer}"
 
     def test_what_is_put_arrives_in_several_calls(self) -> None:
         content = bytes(10_000_000)
         with self._connected() as cluster:
             actor, ready = self._actor(cluster), cluster.put(content)
             for _ in range(2):
-                found = self._answer(actor, "length", ready)
-                assert found == len(content), f"{found} bytes of {len(content)} arrive"
+                length = self._answer(actor, "length", ready)
+                assert length == len(content), f"{length} bytes of {len(content)} arrive"
 
     def test_nothing_is_told_while_all_is_well(self) -> None:
         """`watch` never returns."""
@@ -313,8 +313,8 @@ class ClusterConformance(Conformance):
             with closing(cluster):
                 cluster.prepare([Counter.__module__])
                 cluster.connect(cpus=CPUS, gpus=GPUS, remove=folders.append)
-                found = {number.name: signal.getsignal(number) == handlers[number] for number in ENDING}
-                type(self)._replaced = [name for name, is_same in found.items() if not is_same]
+                kept = {number.name: signal.getsignal(number) == handlers[number] for number in ENDING}
+                type(self)._replaced = [name for name, is_same in kept.items() if not is_same]
                 yield cluster
         finally:
             for number, handler in handlers.items():
@@ -386,8 +386,10 @@ class ClusterConformance(Conformance):
 
     def _gone(self, processes: set[psutil.Process], when: str) -> None:
         _, left = psutil.wait_procs(processes, timeout=self.limit_s / 2)
-        found = [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
-        assert not found, f"{when}, it leaves a process behind: {found[0].name()}"
+        alive = [
+            process for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        ]
+        assert not alive, f"{when}, it leaves a process behind: {alive[0].name()}"
 
 
 _WATCH: ActorThread = "watch"

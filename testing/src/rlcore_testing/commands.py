@@ -58,9 +58,9 @@ class CommandConformance(Conformance):
         import click
 
         for path, command in self._commands():
-            for one in command.params:
-                if isinstance(one, click.Option) and not one.hidden:
-                    assert one.help, f"{' '.join(path)} {one.opts[0]} has no help"
+            for param in command.params:
+                if isinstance(param, click.Option) and not param.hidden:
+                    assert param.help, f"{' '.join(path)} {param.opts[0]} has no help"
 
     def test_an_unknown_option_is_refused(self) -> None:
         """In one sentence, with exit code 2."""
@@ -68,7 +68,7 @@ class CommandConformance(Conformance):
 
         for path, command in self._commands():
             if command.context_settings.get("ignore_unknown_options") and any(
-                one.nargs == -1 for one in command.params
+                param.nargs == -1 for param in command.params
             ):
                 continue  # it takes the options of another program
             told = self._invoke([*path, "--no-such-option"])
@@ -109,8 +109,8 @@ def _under(command: click.Command, path: list[str]) -> Iterator[tuple[list[str],
     here = [*path, str(command.name)]
     yield here, command
     if isinstance(command, click.Group):
-        for one in command.commands.values():
-            yield from _under(one, here)
+        for subcommand in command.commands.values():
+            yield from _under(subcommand, here)
 
 
 def _said(told: Result) -> str:

@@ -68,9 +68,9 @@ class CorrectionConformance(BatchConformance):
         """A second call, and another instance, find the same, and no input has changed."""
         batch = compressed(self._batch(0))
         inputs, untouched = _inputs(batch), _inputs(compressed(self._batch(0)))
-        one = self.correction()
-        first = one.weigh(inputs).weights
-        for again in (one, self.correction()):
+        correction = self.correction()
+        first = correction.weigh(inputs).weights
+        for again in (correction, self.correction()):
             assert torch.equal(again.weigh(inputs).weights, first), "a second call gave other weights"
         for name in ("log_probs", "old_log_probs", "rollout_log_probs", "advantages", "mask"):
             assert torch.equal(getattr(inputs, name), getattr(untouched, name)), f"it changed {name}"
@@ -89,8 +89,8 @@ class CorrectionConformance(BatchConformance):
 
     def _own(self, batch: TrainBatch) -> set[str]:
         """The columns that the correction has added."""
-        one: Any = self.correction()
-        return set(one.batch_columns(batch)) if hasattr(one, "batch_columns") else set()
+        correction: Any = self.correction()
+        return set(correction.batch_columns(batch)) if hasattr(correction, "batch_columns") else set()
 
     def _weights(self, batch: TrainBatch) -> Tensor:
         return self.correction().weigh(_inputs(batch)).weights

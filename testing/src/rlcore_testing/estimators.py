@@ -107,8 +107,8 @@ class EstimatorConformance(Conformance):
         batch = self._batch(0)
         shown = self._shown(batch)
         ids_B = batch.per_sample["group"] if self.scope == "group" else torch.arange(len(batch))
-        for one in ids_B.unique().tolist():
-            rows = torch.nonzero(ids_B == one).flatten().tolist()
+        for number in ids_B.unique().tolist():
+            rows = torch.nonzero(ids_B == number).flatten().tolist()
             _same(self._estimate(batch.select(rows)), shown.select(rows).per_token["shown"])
 
     def test_a_shift_of_all_rewards_does_not_matter(self) -> None:
@@ -166,5 +166,5 @@ def _draw(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _same(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+def _same(advantages: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(advantages, expected, atol=1e-6, rtol=1e-5)

@@ -60,14 +60,15 @@ class FilterConformance(Conformance):
         truncated = replace(mixed[2], status=GenerationStatus.TRUNCATED)
         nothing = scored(1, 0.0, tokens=0)
         credit = [
-            replace(one, score=Score(value=1.0, per_token=(0.25,) * len(one.response_ids))) for one in mixed
+            replace(sample, score=Score(value=1.0, per_token=(0.25,) * len(sample.response_ids)))
+            for sample in mixed
         ]
         split = replace(mixed[1], index=0, rollout_id=mixed[0].rollout_id)
         samples = (
             mixed,
             [scored(index, 1.0) for index in range(4)],
             [*mixed[:2], truncated, masked],
-            [replace(one, status=GenerationStatus.TRUNCATED) for one in mixed],
+            [replace(sample, status=GenerationStatus.TRUNCATED) for sample in mixed],
             [mixed[0], nothing, *mixed[2:]],
             credit,
             [mixed[0], split, *mixed[2:]],
@@ -88,9 +89,9 @@ class FilterConformance(Conformance):
     def test_it_says_the_same_again(self) -> None:
         """And another instance says so too: a resumed run drops the same groups."""
         for group in self._copies():
-            one = self.filter()
-            first = one.judge(group)
-            assert one.judge(group) == first, "asked again, it judges otherwise"
+            judge = self.filter()
+            first = judge.judge(group)
+            assert judge.judge(group) == first, "asked again, it judges otherwise"
             assert self.filter().judge(group) == first, "another instance judges otherwise"
 
     def test_it_leaves_the_group_that_it_got_as_it_is(self) -> None:
@@ -105,9 +106,10 @@ class FilterConformance(Conformance):
             for name in ("group_id", "prompt", "epoch"):
                 assert getattr(kept, name) == getattr(group, name), f"it changed {name}"
             assert kept.samples, "it keeps a group without samples; drop it with a reason"
-            known = [self._fixed(one) for one in group.samples]
+            known = [self._fixed(sample) for sample in group.samples]
             places = [
-                known.index(self._fixed(one)) if self._fixed(one) in known else -1 for one in kept.samples
+                known.index(self._fixed(sample)) if self._fixed(sample) in known else -1
+                for sample in kept.samples
             ]
             assert -1 not in places, "it keeps a sample that was not in the group, or was changed"
             assert places == sorted(set(places)), "it keeps samples in another order, or twice"
@@ -126,12 +128,14 @@ class FilterConformance(Conformance):
     def test_scores_stay_numbers(self) -> None:
         """One for each sample, finite, with credit for each token or for none."""
         for _, kept in self._kept():
-            for one in kept.samples:
-                assert one.score is not None, "a sample has lost its score"
-                values = (one.score.value, *(one.score.per_token or ()))
+            for sample in kept.samples:
+                assert sample.score is not None, "a sample has lost its score"
+                values = (sample.score.value, *(sample.score.per_token or ()))
                 assert all(map(math.isfinite, values)), f"not finite: {values}"
-                credit = one.score.per_token
-                assert credit is None or len(credit) == len(one.response_ids), "credit for some tokens only"
+                credit = sample.score.per_token
+                assert credit is None or len(credit) == len(sample.response_ids), (
+                    "credit for some tokens only"
+                )
 
     def test_rewards_fall_only_where_the_config_says_so(self) -> None:
         """`lowers_rewards`: estimators that take no negative reward are refused beside it."""
@@ -151,8 +155,8 @@ class FilterConformance(Conformance):
     def _pairs(self) -> Iterator[tuple[Sample, Sample]]:
         """Each sample that was kept: before and after."""
         for group, kept in self._kept():
-            for one in kept.samples:
-                yield next(old for old in group.samples if self._fixed(old) == self._fixed(one)), one
+            for sample in kept.samples:
+                yield next(old for old in group.samples if self._fixed(old) == self._fixed(sample)), sample
 
     def _kept(self) -> Iterator[tuple[Group, Group]]:
         for group in self._copies():
@@ -161,5 +165,5 @@ class FilterConformance(Conformance):
                 yield group, kept
 
     @staticmethod
-    def _fixed(one: Sample) -> dict[str, Any]:
-        return {name: value for name, value in vars(one).items() if name not in CHANGED}
+    def _fixed(sample: Sample) -> dict[str, Any]:
+        return {name: value for name, value in vars(sample).items() if name not in CHANGED}

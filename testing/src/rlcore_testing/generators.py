@@ -138,15 +138,18 @@ class GeneratorConformance(Conformance):
         if not self.samples_anew:
             raise SkipTest("it samples nothing")
         for trajectory in self._run(self._engine(aborting=True)):
-            found = [sample.status.name for sample in trajectory]
-            assert "ABORTED" in found, f"the run interrupted each answer, and the status is {found[-1]}"
+            statuses = [sample.status.name for sample in trajectory]
+            assert "ABORTED" in statuses, f"the run interrupted each answer, and the status is {statuses[-1]}"
 
     def test_interruptions_leave_no_trace(self) -> None:
         """Partial rollouts: requests are ended and go on with other weights; the tokens are the same."""
         expected, engine = self._run(self._engine()), self._engine()
         samples = asyncio.run(self._interrupted(engine))
-        found, wanted = [_tokens(one) for one in samples], [_tokens(one) for one in expected]
-        same(found, wanted, "interrupted, the samples")
+        tokens, wanted = (
+            [_tokens(trajectory) for trajectory in samples],
+            [_tokens(trajectory) for trajectory in expected],
+        )
+        same(tokens, wanted, "interrupted, the samples")
         self._check_drawn(engine, [sample for trajectory in samples for sample in trajectory])
 
     def test_a_resumed_run_samples_nothing_again(self) -> None:
@@ -164,8 +167,8 @@ class GeneratorConformance(Conformance):
             raise SkipTest("it makes each sample by itself")
         pending = self._pending(engine)
         samples = asyncio.run(generator.generate_group(self._context(engine), pending))
-        asked, found = ([sample.rollout_id for sample in some] for some in (pending, samples))
-        assert found == asked, f"asked for the rollouts {asked}, it made {found}"
+        asked, made = ([sample.rollout_id for sample in some] for some in (pending, samples))
+        assert made == asked, f"asked for the rollouts {asked}, it made {made}"
         self._check_drawn(engine, samples)
 
     # --- how they are checked --------------------------------------------------------------------------
@@ -210,7 +213,7 @@ class GeneratorConformance(Conformance):
             if not one_by_one:
                 return await self._all(generator, ctx, engine)
             try:
-                return [_listed(await generator.generate(ctx, one)) for one in self._pending(engine)]
+                return [_listed(await generator.generate(ctx, sample)) for sample in self._pending(engine)]
             finally:
                 await _close(generator)
 
@@ -218,10 +221,12 @@ class GeneratorConformance(Conformance):
 
     async def _all(self, generator: Generator, ctx: EngineContext, engine: TokenEngine) -> list[list[Sample]]:
         try:
-            samples = await asyncio.gather(*(generator.generate(ctx, one) for one in self._pending(engine)))
+            samples = await asyncio.gather(
+                *(generator.generate(ctx, sample) for sample in self._pending(engine))
+            )
         finally:
             await _close(generator)
-        return [_listed(one) for one in samples]
+        return [_listed(made) for made in samples]
 
     def _finished(self, engine: TokenEngine) -> list[Sample]:
         samples = [sample for trajectory in self._run(engine) for sample in trajectory]
@@ -235,9 +240,11 @@ class GeneratorConformance(Conformance):
             for place, token in enumerate(sample.response_ids):
                 if sample.loss_mask[place]:
                     before = tokens[: len(sample.prompt_ids) + place]
-                    drawn = {(one.token, one.log_prob, one.version) for one in engine.drawn.get(before, ())}
-                    found = (token, sample.log_probs[place], versions[place])
-                    assert found in drawn, f"response token {place}: {found}, the engine drew {drawn}"
+                    drawn = {
+                        (draw.token, draw.log_prob, draw.version) for draw in engine.drawn.get(before, ())
+                    }
+                    recorded = (token, sample.log_probs[place], versions[place])
+                    assert recorded in drawn, f"response token {place}: {recorded}, the engine drew {drawn}"
 
     async def _interrupted(self, engine: TokenEngine) -> list[list[Sample]]:
         gate, ctx = self._continuing(engine)
@@ -270,8 +277,8 @@ async def _close(generator: Generator) -> None:
         await generator.close()
 
 
-def _listed(found: Sample | list[Sample]) -> list[Sample]:
-    return found if isinstance(found, list) else [found]
+def _listed(made: Sample | list[Sample]) -> list[Sample]:
+    return made if isinstance(made, list) else [made]
 
 
 def _tokens(trajectory: Sequence[Sample]) -> list[Sample]:

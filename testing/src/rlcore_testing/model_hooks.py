@@ -85,24 +85,26 @@ class ModelHookConformance(Conformance):
 
     def test_something_is_left_to_train(self) -> None:
         model, _ = self._built()
-        assert any(one.requires_grad for one in model.parameters()), "it freezes every parameter"
+        assert any(parameter.requires_grad for parameter in model.parameters()), "it freezes every parameter"
 
     def test_the_weights_stay_those_of_the_directory(self) -> None:
         """By name, shape, type and value: an engine holds the same ones."""
         model, _ = self._built()
         before, after = dict(self.model().named_parameters()), dict(model.named_parameters())
         assert after.keys() == before.keys(), f"other names: {sorted(before.keys() ^ after.keys())}"
-        for name, one in after.items():
-            assert one.dtype == before[name].dtype, f"{name} is {one.dtype}, was {before[name].dtype}"
-            assert torch.equal(one, before[name]), f"it changed the values of {name}"
+        for name, parameter in after.items():
+            assert parameter.dtype == before[name].dtype, (
+                f"{name} is {parameter.dtype}, was {before[name].dtype}"
+            )
+            assert torch.equal(parameter, before[name]), f"it changed the values of {name}"
 
     def test_the_policy_computes_as_before(self) -> None:
         """The old log-probs, and those of the engine, are compared with what it computes."""
         model, _ = self._built()
         ids = torch.arange(5)
         with torch.no_grad():
-            found, expected = model(ids), self.model()(ids)
-        assert torch.equal(found, expected), "the policy has other logits"
+            logits, expected = model(ids), self.model()(ids)
+        assert torch.equal(logits, expected), "the policy has other logits"
 
     def test_it_does_the_same_again(self) -> None:
         """A resumed run builds it anew."""
@@ -117,22 +119,24 @@ class ModelHookConformance(Conformance):
             mine = {name for name, _ in model.named_parameters() if _is_of_stage(name, last)}
             with alone():
                 self.hook().built(_view(model, mine.__contains__))
-            found = _trained(model) & mine
-            assert found == whole & mine, f"on a stage, otherwise: {sorted(found ^ (whole & mine))}"
+            trained = _trained(model) & mine
+            assert trained == whole & mine, f"on a stage, otherwise: {sorted(trained ^ (whole & mine))}"
 
     def test_steps_leave_the_weights_alone(self) -> None:
         """It is called before the optimizer, with gradients and without."""
         model, hook = self._built()
-        before = {name: one.detach().clone() for name, one in model.named_parameters()}
+        before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         with alone():
             for step in range(1, STEPS + 1):
                 if step > 1:
                     model.zero_grad()
                     model(torch.arange(5)).square().sum().backward()
                 hook.before_step(step, _view(model))
-        for name, one in model.named_parameters():
-            assert torch.equal(one, before[name]), f"it changed the values of {name}"
-            assert one.grad is None or one.grad.isfinite().all(), f"the gradient of {name} is not finite"
+        for name, parameter in model.named_parameters():
+            assert torch.equal(parameter, before[name]), f"it changed the values of {name}"
+            assert parameter.grad is None or parameter.grad.isfinite().all(), (
+                f"the gradient of {name} is not finite"
+            )
 
     def _built(self) -> tuple[nn.Module, ModelHook]:
         """A model that it has seen, and the hook."""
@@ -161,7 +165,7 @@ def _linear() -> nn.Linear:
 
 
 def _trained(model: nn.Module) -> set[str]:
-    return {name for name, one in model.named_parameters() if one.requires_grad}
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _is_of_stage(name: str, last: bool) -> bool:
@@ -171,5 +175,5 @@ def _is_of_stage(name: str, last: bool) -> bool:
 
 def _view(model: nn.Module, mine: Callable[[str], bool] = lambda name: True) -> ModelView:
     named = dict(model.named_parameters())
-    parameters = {name: one for name, one in named.items() if mine(name)}
+    parameters = {name: parameter for name, parameter in named.items() if mine(name)}
     return ModelView(modules=[model], parameters=parameters, names=frozenset(named))

@@ -58,8 +58,8 @@ def mtp_reference(
     model: Any = _MODELS.from_pretrained(plain)
     last, head, losses = model.config.num_hidden_layers - 1, model.lm_head.weight.detach(), []
     prefix = f"model.layers.{last}."
-    own = {name: one for name, one in tensors_of(published).items() if name.startswith(prefix)}
-    weight = {name.removeprefix(prefix): one.requires_grad_() for name, one in own.items()}
+    own = {name: tensor for name, tensor in tensors_of(published).items() if name.startswith(prefix)}
+    weight = {name.removeprefix(prefix): tensor.requires_grad_() for name, tensor in own.items()}
 
     def norm(x: Tensor, name: str) -> Tensor:
         return functional.rms_norm(x, (x.shape[-1],), weight[f"{name}.weight"], model.config.rms_norm_eps)
@@ -82,8 +82,12 @@ def mtp_reference(
         losses.append(-after_next[prompt - 1 :][mask[1:] > 0])
     loss = torch.cat(losses).mean()
     torch.autograd.backward(factor * loss)
-    of_layer = {name: one for name, one in gradients_of(model, folder).items() if name.startswith(prefix)}
-    beside = {f"{prefix}{name}": one.grad for name, one in weight.items() if one.grad is not None}
+    of_layer = {
+        name: gradient for name, gradient in gradients_of(model, folder).items() if name.startswith(prefix)
+    }
+    beside = {
+        f"{prefix}{name}": parameter.grad for name, parameter in weight.items() if parameter.grad is not None
+    }
     return loss.item(), {**of_layer, **beside}
 
 
@@ -95,5 +99,5 @@ def _layer(model: Any, number: int, x: Tensor) -> Tensor:
     out = model.model.layers[number](
         x, attention_mask=causal, position_ids=positions, position_embeddings=rope
     )
-    found: Tensor = out[0] if isinstance(out, tuple) else out
-    return found
+    hidden: Tensor = out[0] if isinstance(out, tuple) else out
+    return hidden

@@ -57,14 +57,14 @@ class ProducerConformance(Conformance):
     def test_each_step_has_a_rollout(self) -> None:
         """In order, with the metrics that a run reads."""
         rollouts = self._rollouts()
-        assert [one.step for one in rollouts] == [1, 2, 3], (
-            f"steps {[one.step for one in rollouts]} of 1 to 3"
+        assert [rollout.step for rollout in rollouts] == [1, 2, 3], (
+            f"steps {[rollout.step for rollout in rollouts]} of 1 to 3"
         )
-        for one in rollouts:
-            missing = [name for name in METRICS if name not in one.metrics]
-            assert not missing, f"step {one.step}: the metric {missing[0]} is missing"
-            bad = [name for name, value in one.metrics.items() if not math.isfinite(value)]
-            assert not bad, f"step {one.step}: {bad[0]} is {one.metrics[bad[0]]}"
+        for rollout in rollouts:
+            missing = [name for name in METRICS if name not in rollout.metrics]
+            assert not missing, f"step {rollout.step}: the metric {missing[0]} is missing"
+            bad = [name for name, value in rollout.metrics.items() if not math.isfinite(value)]
+            assert not bad, f"step {rollout.step}: {bad[0]} is {rollout.metrics[bad[0]]}"
 
     def test_groups_are_whole(self) -> None:
         """Each with all its siblings, in order, with something to train on; scored where engines sampled."""
@@ -72,16 +72,16 @@ class ProducerConformance(Conformance):
         for rollout in self._rollouts():
             for group in rollout.groups:
                 where = f"step {rollout.step}, group {group.group_id}"
-                places = [one.index for one in group.samples]
+                places = [sample.index for sample in group.samples]
                 assert places == list(range(self._group_size)), f"{where}: samples {places}"
-                for one in group.samples:
-                    assert one.prompt == group.prompt, f"{where}: a sample of another prompt"
-                    assert one.response_ids, f"{where}: a sample without a response"
-                    assert not samples or one.score is not None, f"{where}: a sample without a score"
+                for sample in group.samples:
+                    assert sample.prompt == group.prompt, f"{where}: a sample of another prompt"
+                    assert sample.response_ids, f"{where}: a sample without a response"
+                    assert not samples or sample.score is not None, f"{where}: a sample without a score"
 
     def test_groups_come_by_their_ids(self) -> None:
         """So a batch does not depend on what was ready first; no id twice in a run."""
-        ids = [[group.group_id for group in one.groups] for one in self._rollouts()]
+        ids = [[group.group_id for group in rollout.groups] for rollout in self._rollouts()]
         for of_step in ids:
             assert of_step == sorted(of_step), f"groups in the order {of_step}"
         every = [group for of_step in ids for group in of_step]
@@ -94,8 +94,8 @@ class ProducerConformance(Conformance):
         """Each token says which weights sampled it; a rollout, with which it is trained."""
         allowed = self._run_config().asynchrony.max_staleness
         for rollout in self._rollouts():
-            for one in (sample for group in rollout.groups for sample in group.samples):
-                ages = [rollout.version - version for version in one.versions]
+            for sample in (sample for group in rollout.groups for sample in group.samples):
+                ages = [rollout.version - version for version in sample.versions]
                 assert all(age <= allowed for age in ages), (
                     f"step {rollout.step}: a token is {max(ages)} versions old, --max-staleness is {allowed}"
                 )
@@ -104,12 +104,12 @@ class ProducerConformance(Conformance):
         """A synchronous run of one seed is the same run, timings aside."""
         first, again = self._rollouts(), self._rollouts()
         if self.config.asynchronous:
-            found, expected = _prompts(again), _prompts(first)
-            assert found == expected, f"other prompts: {found}, were {expected}"
+            prompts, expected = _prompts(again), _prompts(first)
+            assert prompts == expected, f"other prompts: {prompts}, were {expected}"
             return
-        for one, other in zip(again, first, strict=True):
-            same(one.groups, other.groups, f"again, step {one.step}: the groups")
-            assert _timeless(one) == _timeless(other), f"again, step {one.step}: other metrics"
+        for rollout, other in zip(again, first, strict=True):
+            same(rollout.groups, other.groups, f"again, step {rollout.step}: the groups")
+            assert _timeless(rollout) == _timeless(other), f"again, step {rollout.step}: other metrics"
 
     def test_a_resumed_run_loses_no_prompt(self) -> None:
         """Closed after any step, its state is JSON; another process makes what this one would have made."""
@@ -117,14 +117,14 @@ class ProducerConformance(Conformance):
         for last in (0, 1, 2):
             first, state = asyncio.run(_limited(partial(self._until, last)))
             rest = asyncio.run(_limited(partial(self._from, last, state)))
-            found = _prompts([*first, *rest])
-            assert found == expected, f"resumed after step {last}, the prompts {found}, were {expected}"
+            prompts = _prompts([*first, *rest])
+            assert prompts == expected, f"resumed after step {last}, the prompts {prompts}, were {expected}"
 
     def test_a_checkpoint_on_the_way_changes_nothing(self) -> None:
         """`suspended` between two rollouts; afterwards it goes on."""
         expected = _prompts(self._rollouts())
-        found = _prompts(asyncio.run(_limited(lambda: self._all(self._world(), checkpoints=True))))
-        assert found == expected, f"with checkpoints, the prompts {found}, were {expected}"
+        prompts = _prompts(asyncio.run(_limited(lambda: self._all(self._world(), checkpoints=True))))
+        assert prompts == expected, f"with checkpoints, the prompts {prompts}, were {expected}"
 
     # --- how they are checked --------------------------------------------------------------------------
 
@@ -214,16 +214,16 @@ class _OneTurn:
 
 
 def _prompt(number: int, trains_on: TrainsOn) -> Prompt:
-    given = tuple(f"answer {number}{'!' * one}" for one in range(trains_on.per_prompt))
+    given = tuple(f"answer {number}{'!' * marks}" for marks in range(trains_on.per_prompt))
     return Prompt(prompt_id=f"p{number}", text=f"{number:02d}", label=f"{number}", responses=given)
 
 
 def _prompts(rollouts: Sequence[Rollout]) -> list[str]:
     """The ids of all prompts, sorted. Fails where one comes twice."""
-    found = sorted(group.prompt.prompt_id for one in rollouts for group in one.groups)
-    twice = sorted({one for one in found if found.count(one) > 1})
+    ids = sorted(group.prompt.prompt_id for rollout in rollouts for group in rollout.groups)
+    twice = sorted({name for name in ids if ids.count(name) > 1})
     assert not twice, f"the prompt {twice[0]!r} comes twice"
-    return found
+    return ids
 
 
 def _timeless(rollout: Rollout) -> dict[str, float]:

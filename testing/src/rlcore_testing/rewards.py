@@ -96,7 +96,9 @@ class RewardConformance(Conformance):
         if not subject.prompts:
             suite = made()
             outcomes = [outcome for group in suite._groups() for outcome in suite._judge(group)]
-            failures = [one for one in outcomes if isinstance(one, Failure) and one.trace]  # it raised
+            failures = [
+                outcome for outcome in outcomes if isinstance(outcome, Failure) and outcome.trace
+            ]  # it raised
             if len(failures) == len(outcomes):
                 said = f"reward {suite.part.name!r} can judge none of the suite's answers"
                 instead = "give prompts whose answers it can judge, by --data FILE or --task NAME"
@@ -126,12 +128,12 @@ class RewardConformance(Conformance):
     def test_each_answer_has_a_score(self) -> None:
         """Right or wrong, alone or among siblings; finite, and within the range that the config says."""
         for group in self._groups():
-            for one in group:
-                self._score(one)
+            for answer in group:
+                self._score(answer)
             self._scored(group)
 
     def test_parts_are_those_that_it_tells(self) -> None:
-        parts = {name for group in self._groups() for one in group for name in self._score(one).parts}
+        parts = {name for group in self._groups() for answer in group for name in self._score(answer).parts}
         assert self.parts is None or parts == self.parts, f"found {sorted(parts)}"
         for name in parts:
             assert NAME.fullmatch(name), f"{name!r} is no name of a metric: lower-case letters, digits, _"
@@ -159,18 +161,18 @@ class RewardConformance(Conformance):
     def test_tokens_of_a_tool_do_not_stop_it(self) -> None:
         """Every other token is masked; credit per token has an entry for each of them."""
         for group in self._groups():
-            for one in group:
-                mask = tuple(place % 2 == 0 for place in range(len(one.response_ids)))
-                self._score(replace(one, loss_mask=tuple(map(int, mask))))
+            for answer in group:
+                mask = tuple(place % 2 == 0 for place in range(len(answer.response_ids)))
+                self._score(replace(answer, loss_mask=tuple(map(int, mask))))
 
     def test_credit_is_given_to_each_token(self) -> None:
         """Where it scores tokens, it does so for each response, whatever its length."""
-        found = [self._score(one) for group in self._groups() for one in group]
-        if all(score.per_token is None for score in found):
+        scores = [self._score(answer) for group in self._groups() for answer in group]
+        if all(score.per_token is None for score in scores):
             raise SkipTest("it gives no credit per token")
         for group in self._groups():
-            for one in group:
-                assert self._score(one).per_token is not None, f"{one.text!r} has none, others have"
+            for answer in group:
+                assert self._score(answer).per_token is not None, f"{answer.text!r} has none, others have"
 
     def test_it_leaves_the_samples_as_they_are(self) -> None:
         """Other rewards and the filters see them too."""
@@ -210,7 +212,9 @@ class RewardConformance(Conformance):
         return checked_scores(self.reward, samples, self._range)
 
     def _scored(self, samples: Sequence[Sample]) -> list[Score]:
-        return [_score_of(one, found) for one, found in zip(samples, self._judge(samples), strict=True)]
+        return [
+            _score_of(answer, outcome) for answer, outcome in zip(samples, self._judge(samples), strict=True)
+        ]
 
     def _score(self, sample: Sample) -> Score:
         return self._scored([sample])[0]
@@ -234,6 +238,6 @@ def answers(prompt: Prompt) -> list[Sample]:
     ]
 
 
-def _score_of(one: Sample, found: ScoreOrFailure) -> Score:
-    assert isinstance(found, Score), f"{one.text!r} has no score: {found.reason}"
-    return found
+def _score_of(answer: Sample, outcome: ScoreOrFailure) -> Score:
+    assert isinstance(outcome, Score), f"{answer.text!r} has no score: {outcome.reason}"
+    return outcome

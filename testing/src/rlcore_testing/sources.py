@@ -46,19 +46,19 @@ class SourceConformance(Conformance):
 
     def test_there_are_prompts(self) -> None:
         """To train on, and in each held-out set; each asks something."""
-        found = self.source().prompts()
-        assert isinstance(found, Prompts), f"prompts() gave a {type(found).__name__}, not Prompts"
-        for name, prompts in self._sets(found):
+        offered = self.source().prompts()
+        assert isinstance(offered, Prompts), f"prompts() gave a {type(offered).__name__}, not Prompts"
+        for name, prompts in self._sets(offered):
             assert prompts, f"{name}: there is no prompt"
-            for one in prompts:
-                assert isinstance(one, Prompt), f"{name}: a {type(one).__name__}, not a Prompt"
-                assert one.text, f"{name}: prompt {one.prompt_id!r} asks nothing"
+            for prompt in prompts:
+                assert isinstance(prompt, Prompt), f"{name}: a {type(prompt).__name__}, not a Prompt"
+                assert prompt.text, f"{name}: prompt {prompt.prompt_id!r} asks nothing"
 
     def test_ids_are_unique(self) -> None:
         """A run counts, resumes and seeds by them."""
         for name, prompts in self._sets(self.source().prompts()):
-            ids = [one.prompt_id for one in prompts]
-            twice = sorted({one for one in ids if ids.count(one) > 1})
+            ids = [prompt.prompt_id for prompt in prompts]
+            twice = sorted({each for each in ids if ids.count(each) > 1})
             assert not twice, f"{name}: {twice[0]!r} is there twice"
 
     def test_it_says_the_same_again(self) -> None:
@@ -80,13 +80,13 @@ class SourceConformance(Conformance):
     def test_labels_and_metadata_are_json(self) -> None:
         """They go to the reward workers, and into samples and checkpoints."""
         for name, prompts in self._sets(self.source().prompts()):
-            for one in prompts:
+            for prompt in prompts:
                 for what, value in (
-                    ("label", one.label),
-                    ("metadata", dict(one.metadata)),
-                    ("text", one.text),
+                    ("label", prompt.label),
+                    ("metadata", dict(prompt.metadata)),
+                    ("text", prompt.text),
                 ):
-                    _check_json(value, f"{name}: {what} of {one.prompt_id!r}")
+                    _check_json(value, f"{name}: {what} of {prompt.prompt_id!r}")
 
     def test_files_that_it_reads_are_there(self) -> None:
         """A resumed run asks whether they have changed."""
@@ -110,14 +110,16 @@ class SourceConformance(Conformance):
         source = self.source()
         if not isinstance(source, PairSource):
             raise SkipTest("it knows no pairs")
-        for one in self._check_given(_known(source.with_pairs), 2):
-            assert one.responses[0] != one.responses[1], f"{one.prompt_id!r}: chosen and rejected are equal"
+        for prompt in self._check_given(_known(source.with_pairs), 2):
+            assert prompt.responses[0] != prompt.responses[1], (
+                f"{prompt.prompt_id!r}: chosen and rejected are equal"
+            )
 
     def test_a_run_gets_as_many_as_it_asks_for(self) -> None:
         for number in (1, DRAWN, self.seen):
             drawn = self._cursor().take(number)
             assert len(drawn) == number, f"asked for {number}, got {len(drawn)}"
-            assert all(isinstance(one, Prompt) for one, _ in drawn), "take gives (prompt, epoch)"
+            assert all(isinstance(prompt, Prompt) for prompt, _ in drawn), "take gives (prompt, epoch)"
 
     def test_a_resumed_run_draws_what_the_other_would_have_drawn(self) -> None:
         """Its state is JSON, and holds the scores that it has learned from."""
@@ -135,14 +137,14 @@ class SourceConformance(Conformance):
     def test_metrics_say_how_far_it_is(self) -> None:
         cursor = self._cursor()
         cursor.take(DRAWN)
-        found = cursor.metrics()
-        assert "rollout/epoch" in found, f"rollout/epoch is missing among {sorted(found)}"
-        assert all(isinstance(value, int | float) for value in found.values()), f"no numbers: {found}"
+        metrics = cursor.metrics()
+        assert "rollout/epoch" in metrics, f"rollout/epoch is missing among {sorted(metrics)}"
+        assert all(isinstance(value, int | float) for value in metrics.values()), f"no numbers: {metrics}"
 
     # --- how they are checked --------------------------------------------------------------------------
 
-    def _sets(self, found: Prompts) -> list[tuple[str, list[Prompt]]]:
-        return [(name, list(islice(prompts, self.seen))) for name, prompts in _all_sets(found).items()]
+    def _sets(self, given: Prompts) -> list[tuple[str, list[Prompt]]]:
+        return [(name, list(islice(prompts, self.seen))) for name, prompts in _all_sets(given).items()]
 
     def _cursor(self) -> Cursor:
         source = self.source()
@@ -150,13 +152,13 @@ class SourceConformance(Conformance):
             raise SkipTest("core draws its prompts")
         return source.cursor(source.prompts().train, 0)
 
-    def _check_given(self, found: Prompts, count: int) -> list[Prompt]:
-        given = list(islice(found.train, self.seen))
+    def _check_given(self, offered: Prompts, count: int) -> list[Prompt]:
+        given = list(islice(offered.train, self.seen))
         asked = list(islice(self.source().prompts().train, self.seen))
-        same([one.prompt_id for one in given], [one.prompt_id for one in asked], "the prompts")
-        for one in given:
-            assert len(one.responses) == count, (
-                f"{one.prompt_id!r} has {len(one.responses)}, expected {count}"
+        same([prompt.prompt_id for prompt in given], [prompt.prompt_id for prompt in asked], "the prompts")
+        for prompt in given:
+            assert len(prompt.responses) == count, (
+                f"{prompt.prompt_id!r} has {len(prompt.responses)}, expected {count}"
             )
         return given
 
@@ -169,8 +171,8 @@ def _known(given: Callable[[], Prompts]) -> Prompts:
         raise SkipTest(f"its data hold none: {error}") from error
 
 
-def _all_sets(found: Prompts) -> dict[str, Sequence[Prompt]]:
-    return {"train": found.train, **found.held_out}
+def _all_sets(prompts: Prompts) -> dict[str, Sequence[Prompt]]:
+    return {"train": prompts.train, **prompts.held_out}
 
 
 def _draw_and_learn(cursor: Cursor) -> list[tuple[Prompt, int]]:

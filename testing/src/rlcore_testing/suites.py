@@ -44,7 +44,7 @@ def check(kind: str, subject: Subject) -> Iterator[Finding]:
     if subject.part is not None:
         about_part = list(findings(PartConformance.of(subject)))
         yield from about_part
-        if any(one.name == FACTORY and one.outcome is Outcome.FAILS for one in about_part):
+        if any(finding.name == FACTORY and finding.outcome is Outcome.FAILS for finding in about_part):
             return  # there is nothing to ask
     base = _suite(kind, subject)
     try:

@@ -92,8 +92,10 @@ class LayoutsConformance(OfTrainer):
             numbers = sorted(report.share for report in ranks)
             assert numbers == sorted(shares * holders), f"{name}: the numbers of the shares are {numbers}"
             for report in ranks:
-                found = sorted(report.numbers)
-                assert found == shares, f"{name}: in `DataRank.group` are the shares {found}, not {shares}"
+                members = sorted(report.numbers)
+                assert members == shares, (
+                    f"{name}: in `DataRank.group` are the shares {members}, not {shares}"
+                )
 
     def test_two_ranks_publish_what_one_does_in_one_order(self, laid_out: LaidOut) -> None:
         """Every rank gives every tensor, whole."""
@@ -118,8 +120,8 @@ class LayoutsConformance(OfTrainer):
         """In new processes, under the layout that saved."""
         for name, (given, ranks) in laid_out.layouts.items():
             resumed = trainer_layout_ranks.resumed_together
-            found = self.asked_of(RANKS, resumed, laid_out.model, given, laid_out.folders[name])
-            for number, ((step, after), report) in enumerate(zip(found, ranks, strict=True)):
+            resumptions = self.asked_of(RANKS, resumed, laid_out.model, given, laid_out.folders[name])
+            for number, ((step, after), report) in enumerate(zip(resumptions, ranks, strict=True)):
                 where = f"{name}, rank {number}"
                 assert step == report.last, f"{where}: another loss, norm or learning rate of the next step"
                 for key, tensor in report.after.items():
@@ -136,10 +138,12 @@ def _holds_one_model(config: Any, name: str) -> bool:
 
 def _same_columns(name: str, report: RankReport, alone: RankReport) -> None:
     """Log-probs, entropy and values of the rows that a rank has."""
-    for batch, mine, found, wanted in zip(batches(), report.rows, report.columns, alone.columns, strict=True):
+    for batch, mine, columns, wanted in zip(
+        batches(), report.rows, report.columns, alone.columns, strict=True
+    ):
         places = torch.arange(int(batch.response_lengths.sum())).split(batch.response_lengths.tolist())
         rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(places[row] for row in mine)])
-        for column, values in found.items():
+        for column, values in columns.items():
             gap = apart(values, wanted[column][rows]) if len(rows) else 0.0
             assert gap < LOG_PROBS, (
                 f"{name}, rank of share {report.share}: {column} are {gap} from one rank's"
@@ -147,10 +151,10 @@ def _same_columns(name: str, report: RankReport, alone: RankReport) -> None:
 
 
 def _same_steps(name: str, steps: Any, first: Any, alone: Any) -> None:
-    for number, (step, other, one) in enumerate(zip(steps, first, alone, strict=True), 1):
+    for number, (step, other, lone) in enumerate(zip(steps, first, alone, strict=True), 1):
         assert step == other, f"{name} {number}: the ranks say different things, {step} and {other}"
-        found = {"loss": step.loss, "norm": step.grad_norm, "learning rate": step.lr, **step.metrics}
-        wanted = {"loss": one.loss, "norm": one.grad_norm, "learning rate": one.lr, **one.metrics}
+        said = {"loss": step.loss, "norm": step.grad_norm, "learning rate": step.lr, **step.metrics}
+        wanted = {"loss": lone.loss, "norm": lone.grad_norm, "learning rate": lone.lr, **lone.metrics}
         for what, value in wanted.items():
-            close = found[what] == pytest.approx(value, rel=10 * SUMS, abs=1e-6)
-            assert close, f"{name} {number}: {what} is {found[what]}, on one rank {value}"
+            close = said[what] == pytest.approx(value, rel=10 * SUMS, abs=1e-6)
+            assert close, f"{name} {number}: {what} is {said[what]}, on one rank {value}"

@@ -183,7 +183,12 @@ def not_finite(rank: int, world: int, port: int, part: Part, bridge: Part, path:
     bad = [train(policy, 0, loss) for loss in (no_number, no_slope)]
     moved = largest(before, weights_of(policy))
     lr = train(policy, 1).lr
-    return {"finite": [one.finite for one in bad], "moved": moved, "lr": lr, "weights": weights_of(policy)}
+    return {
+        "finite": [result.finite for result in bad],
+        "moved": moved,
+        "lr": lr,
+        "weights": weights_of(policy),
+    }
 
 
 def undisturbed(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:
@@ -211,7 +216,7 @@ class FreezeLargest(ModelHook):
         self.before: dict[str, Tensor] = {}
 
     def built(self, model: ModelView) -> None:
-        self.before = {name: one.detach().clone() for name, one in model.parameters.items()}
+        self.before = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
         if self.before:
             self.frozen = max(self.before, key=lambda name: (self.before[name].numel(), name))
             model.parameters[self.frozen].requires_grad_(False)

@@ -141,7 +141,7 @@ def critic_not_finite(rank: int, world: int, port: int, part: Part, bridge: Part
     bad = [fit(critic, loss=loss) for loss in (no_number, no_slope)]
     moved = apart(values_of(critic, batch), before)
     lr = fit(critic, 1).lr
-    return [one.finite for one in bad], moved, lr, values_of(critic, batch)
+    return [result.finite for result in bad], moved, lr, values_of(critic, batch)
 
 
 def critic_undisturbed(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> Any:
@@ -206,12 +206,12 @@ def scored(
     models, batch = build(port, part, bridge, path, **{role: chosen}), random_batch(8)
     policy, scorer = models.policy, getattr(models, role)
     assert policy is not None
-    found = differences(scorer, batch, other)
+    gaps = differences(scorer, batch, other)
     before = forward(scorer, batch)["log_probs"]
     train(policy, 0)
-    found["kept"] = apart(forward(scorer, batch)["log_probs"], before)
-    found["split"] = apart(forward(scorer, batch, SMALL_BUDGET)["log_probs"], before)
-    return found
+    gaps["kept"] = apart(forward(scorer, batch)["log_probs"], before)
+    gaps["split"] = apart(forward(scorer, batch, SMALL_BUDGET)["log_probs"], before)
+    return gaps
 
 
 def rested(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, role: str) -> Any:

@@ -43,13 +43,13 @@ class RolesConformance(OfTrainer):
     def test_a_value_is_that_of_the_state_before_its_token(self, model: Path) -> None:
         """Of a critic: one fp32 number for each response token, which sees all tokens before it."""
         self.takes("critic")
-        found = self.asked(trainer_role_ranks.valued, model)
-        column = (torch.float32, "cpu", (found["tokens"],), False)
-        assert found["column"] == column, f"dtype, device, shape and gradient are {found['column']}"
-        assert found["spread"] > 0, "after three steps every token has the same value"
-        assert found["split"] < LOG_PROBS, "values depend on how the batch is split"
-        assert found["of its own token"] < SEEN, "a value changes with the token that it stands before"
-        assert found["of the token before"] > SEEN, "a value does not see the token before its own"
+        told = self.asked(trainer_role_ranks.valued, model)
+        column = (torch.float32, "cpu", (told["tokens"],), False)
+        assert told["column"] == column, f"dtype, device, shape and gradient are {told['column']}"
+        assert told["spread"] > 0, "after three steps every token has the same value"
+        assert told["split"] < LOG_PROBS, "values depend on how the batch is split"
+        assert told["of its own token"] < SEEN, "a value changes with the token that it stands before"
+        assert told["of the token before"] > SEEN, "a value does not see the token before its own"
 
     def test_a_critic_learns_and_says_what_it_lost(self, model: Path) -> None:
         self.takes("critic")
@@ -64,17 +64,17 @@ class RolesConformance(OfTrainer):
         rates = [step.lr for step in steps]
         wanted_rates = [learning_rate(CRITIC, number) for number in range(len(steps))]
         assert rates == wanted_rates, f"its learning rates are {rates}, its optimizer's are {wanted_rates}"
-        for one, two in zip(steps, small, strict=True):
-            assert two.loss == pytest.approx(one.loss, rel=SUMS), "its loss depends on the split"
-            assert two.grad_norm == pytest.approx(one.grad_norm, rel=SUMS), "its norm depends on the split"
+        for whole, two in zip(steps, small, strict=True):
+            assert two.loss == pytest.approx(whole.loss, rel=SUMS), "its loss depends on the split"
+            assert two.grad_norm == pytest.approx(whole.grad_norm, rel=SUMS), "its norm depends on the split"
         assert float((values - others).abs().max()) < LOG_PROBS, "its step depends on the split"
 
     def test_the_gradient_of_a_critic_is_that_of_its_loss(self, model: Path) -> None:
         """A small step along a gradient takes the square of its norm from the loss."""
         self.takes("critic")
-        found, wanted = self.asked(trainer_role_ranks.descended, model)
-        assert found == pytest.approx(wanted, rel=SLOPE), (
-            f"a small step takes {found} from the loss, by the gradient norm it would be {wanted}"
+        drop, wanted = self.asked(trainer_role_ranks.descended, model)
+        assert drop == pytest.approx(wanted, rel=SLOPE), (
+            f"a small step takes {drop} from the loss, by the gradient norm it would be {wanted}"
         )
 
     def test_a_step_of_the_critic_that_is_not_finite_is_not_taken(self, model: Path) -> None:
@@ -91,19 +91,19 @@ class RolesConformance(OfTrainer):
         self.takes("critic")
         folder = str(tmp_path / "saved")
         wanted = self.asked(trainer_role_ranks.critic_saved, model, folder)
-        found = self.asked(trainer_role_ranks.critic_resumed, model, folder)
-        assert torch.equal(found[0], wanted[0]), "its values are others"
-        assert found[1:3] == wanted[1:3], "loss and norm of the next step"
-        assert torch.equal(found[3], wanted[3]), "its values after the next step are others"
+        resumed = self.asked(trainer_role_ranks.critic_resumed, model, folder)
+        assert torch.equal(resumed[0], wanted[0]), "its values are others"
+        assert resumed[1:3] == wanted[1:3], "loss and norm of the next step"
+        assert torch.equal(resumed[3], wanted[3]), "its values after the next step are others"
 
     def test_a_critic_and_the_policy_of_its_worker_leave_each_other_alone(self, model: Path) -> None:
         self.takes("critic")
-        found = self.asked(trainer_role_ranks.beside, model)
-        assert found["policy_trained"] > LOG_PROBS, "a step changed nothing in the policy"
-        assert found["critic_trained"] > LOG_PROBS, "steps changed nothing in the critic"
-        assert found["critic_moved"] == 0, "the critic moved with the policy"
-        assert found["policy_moved"] == 0, "the policy moved with the critic"
-        rates = found["policy_lr"], found["critic_lr"]
+        told = self.asked(trainer_role_ranks.beside, model)
+        assert told["policy_trained"] > LOG_PROBS, "a step changed nothing in the policy"
+        assert told["critic_trained"] > LOG_PROBS, "steps changed nothing in the critic"
+        assert told["critic_moved"] == 0, "the critic moved with the policy"
+        assert told["policy_moved"] == 0, "the policy moved with the critic"
+        rates = told["policy_lr"], told["critic_lr"]
         wanted = trainer_ranks.SETTINGS.lr, learning_rate(CRITIC, 1)
         assert rates == wanted, f"learning rates of the two: {rates}, their optimizers' are {wanted}"
 
@@ -115,6 +115,6 @@ class RolesConformance(OfTrainer):
             pytest.skip("this trainer does not sleep")
         freed, said = self.asked(trainer_role_ranks.rested, model, role)
         wanted = self.asked(trainer_role_ranks.restless, model) if role == "critic" else [said[0]] * 3
-        for found, one in zip(said, wanted, strict=True):
-            assert torch.equal(found, one), "it came back as another"
+        for weights, expected in zip(said, wanted, strict=True):
+            assert torch.equal(weights, expected), "it came back as another"
         assert freed[1] > freed[0], "with `all`, its weights lie in the device's memory no more"

@@ -40,9 +40,9 @@ class PolicyConformance(OfTrainer):
         """In a new process, which has nothing but what was written."""
         folder = str(tmp_path / "saved")
         wanted = self.asked(trainer_checkpoints.saved, model, folder)
-        found = self.asked(trainer_checkpoints.resumed, model, folder)
-        assert found[0] == wanted[0], "loss, norm and learning rate of the next step"
-        equal(found[1], wanted[1])
+        resumed = self.asked(trainer_checkpoints.resumed, model, folder)
+        assert resumed[0] == wanted[0], "loss, norm and learning rate of the next step"
+        equal(resumed[1], wanted[1])
 
     def test_what_cannot_be_loaded_is_refused(self, model: Path, tmp_path: Path) -> None:
         """By a CheckpointError: rlcore says what it says, and ends."""
@@ -53,16 +53,16 @@ class PolicyConformance(OfTrainer):
         trainer_checkpoints.damage(Path(folders["sound"]), Path(folders["damaged"]))
         said = self.asked(trainer_checkpoints.refusals, model, *folders.values())
         refused = dict.fromkeys(folders, "CheckpointError") | {"sound": "nothing"}
-        found = dict(zip(folders, said, strict=True))
-        assert found == refused, f"`load` raised {found}"
+        raised = dict(zip(folders, said, strict=True))
+        assert raised == refused, f"`load` raised {raised}"
 
     def test_a_checkpoint_becomes_a_directory_that_transformers_loads(
         self, model: Path, tmp_path: Path
     ) -> None:
         folders = str(tmp_path / "saved"), str(tmp_path / "converted")
         wanted = self.asked(trainer_checkpoints.trained, model, folders[0])
-        found = self.asked(trainer_checkpoints.converted, model, *folders)
-        assert float((found - wanted).abs().max()) < LOG_PROBS, "its log-probs are not the policy's"
+        log_probs = self.asked(trainer_checkpoints.converted, model, *folders)
+        assert float((log_probs - wanted).abs().max()) < LOG_PROBS, "its log-probs are not the policy's"
 
     def test_published_weights_are_the_policy_by_the_names_of_its_directory(
         self, model: Path, tmp_path: Path
@@ -76,12 +76,12 @@ class PolicyConformance(OfTrainer):
 
     def test_a_step_that_is_not_finite_is_not_taken(self, model: Path) -> None:
         """Nothing of it stays: the next step is the one of a policy that never saw it."""
-        found = self.asked(trainer_ranks.not_finite, model)
+        told = self.asked(trainer_ranks.not_finite, model)
         wanted = self.asked(trainer_ranks.undisturbed, model)
-        assert found["finite"] == [False, False], "of a loss, and of a gradient, that is not finite"
-        assert found["moved"] == 0, "it changed the weights"
-        assert found["lr"] == wanted["lr"], "it counts for the schedule of the learning rate"
-        equal(found["weights"], wanted["weights"])
+        assert told["finite"] == [False, False], "of a loss, and of a gradient, that is not finite"
+        assert told["moved"] == 0, "it changed the weights"
+        assert told["lr"] == wanted["lr"], "it counts for the schedule of the learning rate"
+        equal(told["weights"], wanted["weights"])
 
     def test_the_learning_rate_is_scaled(self, model: Path) -> None:
         """As a callback asks for it."""
@@ -101,16 +101,16 @@ class PolicyConformance(OfTrainer):
         config = self.trainer().config
         if not (isinstance(config, TrainerConfig) and config.sleeps):
             pytest.skip("this trainer does not sleep")
-        found, wanted = self.asked(trainer_ranks.slept, model), self.asked(trainer_ranks.awake, model)
+        slept, wanted = self.asked(trainer_ranks.slept, model), self.asked(trainer_ranks.awake, model)
         for kept in ("weights", "lent"):  # once awake, and while the weights alone are back for engines
-            for mine, theirs in zip(found[kept], wanted, strict=True):
+            for mine, theirs in zip(slept[kept], wanted, strict=True):
                 equal(mine, theirs)
-        assert found["moved"] == 0, "the reference came back as another"
-        asleep, size = found["left"], sum(one.nbytes for one in wanted[0].values())
+        assert slept["moved"] == 0, "the reference came back as another"
+        asleep, size = slept["left"], sum(tensor.nbytes for tensor in wanted[0].values())
         assert asleep[0] > asleep[1], "with `all`, weights lie in the device's memory no more"
         # gradients and two moments, in fp32; then the weights of policy and reference too
-        assert found["freed"][0] >= 3 * size, f"{found['freed'][0]} bytes are freed, of {3 * size}"
-        assert found["freed"][1] >= 5 * size, f"{found['freed'][1]} bytes are freed, of {5 * size}"
+        assert slept["freed"][0] >= 3 * size, f"{slept['freed'][0]} bytes are freed, of {3 * size}"
+        assert slept["freed"][1] >= 5 * size, f"{slept['freed'][1]} bytes are freed, of {5 * size}"
 
 
 class TrainerConformance(PolicyConformance, RolesConformance, LayoutsConformance):
