@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.config import Config
-from rlcore.api.errors import NotFiniteError, RunError
+from rlcore.api.errors import NotFiniteError, PluginError, RunError
 from rlcore.api.inputs import Input
 from rlcore.api.maths import Normalizer, importance_ratio
 from rlcore.api.trainer import LossResult, TokenOutputs
@@ -375,6 +375,12 @@ def test_bad_losses_are_named() -> None:
     for loss, message in [(scalar, r"float32 \[\]"), (taken, "'ppo_kl', which is core's"), (short, "'mine'")]:
         with pytest.raises(RunError, match=message):
             Objective(loss)(outputs, batch)
+
+    def failing(inputs: LossInputs) -> LossOutput:
+        raise ValueError("not mine")
+
+    with pytest.raises(PluginError, match=r"\.failing failed: ValueError: not mine \(.*, line \d+\)\.$"):
+        Objective(failing)(outputs, batch)
 
 
 class Returns:

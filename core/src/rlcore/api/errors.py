@@ -8,7 +8,9 @@ Each class is also the standard-library error that it specialises.
 
 import contextlib
 import difflib
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 
@@ -33,6 +35,19 @@ class PluginError(UserError):
     """A plugin that is missing, broken or clashes with another one."""
 
 
+def told(error: Exception) -> str:
+    """What a plugin raised: its type, its text, and the last line outside of core.
+
+    Lines of a module with `__tracebackhide__` do not count either: it only calls what a user wrote.
+    """
+    name, core, place = type(error).__name__, Path(__file__).parents[1], ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not (Path(file).is_relative_to(core) or frame.f_globals.get("__tracebackhide__")):
+            place = f" ({file}, line {line})"
+    return f"{name}: {error}{place}" if str(error) else f"{name}{place}"
+
+
 @contextlib.contextmanager
 def faults_of(what: str) -> Iterator[None]:
     """What `what`, a plugin's part, raises is told as its own; errors of this tree go on as they are."""
@@ -41,7 +56,7 @@ def faults_of(what: str) -> Iterator[None]:
     except RlcoreError:
         raise
     except Exception as error:
-        raise PluginError(f"{what} failed: {type(error).__name__}: {error}.") from error
+        raise PluginError(f"{what} failed: {told(error)}.") from error
 
 
 class DataError(UserError):

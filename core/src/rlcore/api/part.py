@@ -11,7 +11,7 @@ from typing import Any, Generic, cast
 from typing_extensions import TypeVar
 
 from rlcore.api.config import Config
-from rlcore.api.errors import PluginError, RlcoreError
+from rlcore.api.errors import PluginError, RlcoreError, faults_of
 from rlcore.api.part_config import RewardConfig
 
 C = TypeVar("C", bound=Config, default=Config, covariant=True)
@@ -60,6 +60,12 @@ class Part(Generic[C]):
     def build(self, **known: Any) -> Any:
         """`factory(config, **known)`."""
         return self.load()(self.config, **known)
+
+
+def built(part: Part, kind: str) -> Any:
+    """The object of a part. Its faults are told as its own."""
+    with faults_of(f"The {kind} {part.name!r}"):
+        return part.build()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import RunError
+from rlcore.api.errors import RunError, faults_of
 from rlcore.api.inputs import Input
 from rlcore.api.maths import masked_mean, where_live
 from rlcore.api.trainer import LossResult, StepResult, ValueModel
@@ -58,16 +58,16 @@ class ValueObjective:
     def __call__(self, values_R: Tensor, batch: TrainBatch) -> LossResult:
         """`batch` must hold `loss_mask`, `values`, `returns` and `value_weights`."""
         columns, mask_R = batch.per_token, batch.per_token["loss_mask"]
-        output = self._loss(
-            ValueInputs(
-                values=where_live(values_R, mask_R),
-                old_values=where_live(columns[Input.VALUES], mask_R),
-                returns=where_live(columns["returns"], mask_R),
-                mask=mask_R,
-                batch=batch,
-            )
+        inputs = ValueInputs(
+            values=where_live(values_R, mask_R),
+            old_values=where_live(columns[Input.VALUES], mask_R),
+            returns=where_live(columns["returns"], mask_R),
+            mask=mask_R,
+            batch=batch,
         )
         whose = f"The value loss {name_of(self._loss)}"
+        with faults_of(whose):
+            output = self._loss(inputs)
         check_outputs(whose, "the loss", output.per_token, output.metrics, mask_R, role="critic")
         total = where_live(columns["value_weights"] * output.per_token, mask_R).sum()
         with torch.no_grad():

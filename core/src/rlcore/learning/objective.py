@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import faults_of
 from rlcore.api.inputs import Input
 from rlcore.api.maths import importance_ratio, kl, where_live
 from rlcore.api.run_config import KlOptions
@@ -66,8 +67,9 @@ class Objective:
         if PLACE in batch.per_token:
             # On the CPU: those of all micro-batches are kept until the step is over.
             self._kept.append((batch.per_token[PLACE].cpu(), inputs.log_probs.detach().float().cpu()))
-        output = self._loss(inputs)
         whose = f"The loss {name_of(self._loss)}"
+        with faults_of(whose):
+            output = self._loss(inputs)
         check_outputs(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
         loss_R, named = output.per_token, dict(output.metrics)
         if self._corrections:
@@ -146,8 +148,9 @@ class Objective:
         seen = replace(inputs, log_probs=inputs.log_probs.detach(), entropy=None, top_log_probs=None)
         weight_R = torch.ones_like(seen.log_probs)
         for correction in self._corrections:
-            weighed = correction.weigh(seen)
             whose = f"The correction {name_of(correction)}"
+            with faults_of(whose):
+                weighed = correction.weigh(seen)
             check_outputs(
                 whose,
                 "the weights",

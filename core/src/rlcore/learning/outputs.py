@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,8 +17,9 @@ from rlcore.learning.metrics import core_metrics
 
 
 def name_of(plugin: object) -> str:
-    """`package.module.Class` of a part, for messages."""
-    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
+    """`package.module.Class` of a part, or of the function that it is, for messages."""
+    named: Any = plugin if inspect.isfunction(plugin) else type(plugin)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found_R: Tensor) -> Tensor:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import NotFiniteError
+from rlcore.api.errors import NotFiniteError, faults_of
 from rlcore.api.inputs import Input
 from rlcore.api.maths import Normalizer, kl, masked_mean, segment_sum, token_weights, where_live, whiten
 from rlcore.api.run_config import KlOptions
 from rlcore.api.training import AdvantageEstimator, AdvantageOutput, BatchColumns
 from rlcore.learning.minibatch import assign_minibatches
-from rlcore.learning.outputs import checked_columns, checked_estimate
+from rlcore.learning.outputs import checked_columns, checked_estimate, name_of
 
 
 def prepare(
@@ -79,13 +79,16 @@ def with_batch_columns(batch: TrainBatch, parts: Iterable[object]) -> TrainBatch
     """
     for part in parts:
         if isinstance(part, BatchColumns):
-            batch = batch.with_columns(per_token=checked_columns(batch, part, part.batch_columns(batch)))
+            with faults_of(f"The part {name_of(part)}"):
+                columns = part.batch_columns(batch)
+            batch = batch.with_columns(per_token=checked_columns(batch, part, columns))
     return batch
 
 
 def _estimated(batch: TrainBatch, estimator: AdvantageEstimator) -> dict[str, Tensor]:
     """The columns `advantages` and, where there are any, `returns`, checked."""
-    output = estimator.estimate(batch)
+    with faults_of(f"The advantage estimator {name_of(estimator)}"):
+        output = estimator.estimate(batch)
     if not isinstance(output, AdvantageOutput):
         return {"advantages": checked_estimate(batch, estimator, output)}
     return {

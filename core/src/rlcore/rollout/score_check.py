@@ -4,9 +4,9 @@ import math
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, SupportsFloat
 
+from rlcore.api.errors import told
 from rlcore.api.types import Sample, Score
 
 
@@ -42,18 +42,9 @@ def checked_scores(
 
 
 def failure_of(error: Exception) -> Failure:
-    """The failure for an error: the name of its type, and the last line outside of core.
-
-    Lines of a module with `__tracebackhide__` do not count either: it only calls what a user wrote.
-    """
-    name = type(error).__name__
-    reason = f"{name}: {error}" if str(error) else name
-    core, place = Path(__file__).parents[1], ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
-        if not (Path(file).is_relative_to(core) or frame.f_globals.get("__tracebackhide__")):
-            place = f" ({file}, line {line})"
-    return Failure(kind=name, reason=f"{reason}{place}", trace="".join(traceback.format_exception(error)))
+    """The failure for an error."""
+    trace = "".join(traceback.format_exception(error))
+    return Failure(kind=type(error).__name__, reason=told(error), trace=trace)
 
 
 def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrFailure:

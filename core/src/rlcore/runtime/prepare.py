@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api.errors import ConfigError, DataError, ModelError, faults_of
+from rlcore.api.errors import ConfigError, DataError, ModelError
 from rlcore.api.inputs import TrainsOn
-from rlcore.api.part import ModelSpec, Part, load
+from rlcore.api.part import ModelSpec, built, load
 from rlcore.api.sources import DrawingSource
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
@@ -194,12 +194,6 @@ def _counted(resolved: Resolved, prompts: Sequence[Prompt]) -> int:
             "it has no size; use --steps."
         )
     return len(prompts)
-
-
-def built(part: Part, kind: str) -> Any:
-    """The object of a part. The driver builds it before anything starts; its faults are told as its own."""
-    with faults_of(f"The {kind} {part.name!r}"):
-        return part.build()
 
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:

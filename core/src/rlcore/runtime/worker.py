@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api.errors import WorkerError
+from rlcore.api.errors import WorkerError, faults_of
 from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part import ModelSpec, Part, built
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, ROLES, TEACHER, own_ranks
 from rlcore.network import listen
@@ -172,10 +172,10 @@ class TrainWorker(RankWorker):
         trainer = self._join(setup, setup.model.fields, host, port)
         from rlcore.learning.learner import Learner
 
-        self._hooks: list[ModelHook] = [part.build() for part in setup.hooks]
+        self._hooks: dict[str, ModelHook] = {part.name: built(part, "model hook") for part in setup.hooks}
         apart, limit_s = own_ranks(setup.run), setup.run.limits.step_timeout
         beside = [role for role in (POLICY, *ROLES) if role not in apart]
-        models = trainer.build(roles_of(setup, beside, self._hooks))
+        models = trainer.build(roles_of(setup, beside, [*self._hooks.values()]))
         self._remote = {role: RemoteRole(trainer.data.number, trainer.data.group, limit_s) for role in apart}
         assert models.policy is not None, "it was asked for"
         self._policy, self._reference = models.policy, models.reference
@@ -187,14 +187,14 @@ class TrainWorker(RankWorker):
         self._sleepers: list[Sleeper] = [model for model in every if model is not None]
         self._learner = Learner(
             models.policy,
-            loss=setup.loss.build(),
-            estimator=setup.advantage.build() if setup.advantage else None,
+            loss=built(setup.loss, "loss"),
+            estimator=built(setup.advantage, "advantage") if setup.advantage else None,
             settings=setup.learner,
-            corrections=[part.build() for part in setup.corrections],
+            corrections=[built(part, "correction") for part in setup.corrections],
             reference=self._remote.get(REFERENCE, models.reference),
             teacher=self._remote.get(TEACHER, models.teacher),
             critic=self._remote.get(CRITIC, models.critic),
-            value_loss=setup.value_loss.build() if setup.value_loss else None,
+            value_loss=built(setup.value_loss, "value loss") if setup.value_loss else None,
             rank=trainer.data,
         )
         self._publisher = setup.publisher
@@ -227,9 +227,10 @@ class TrainWorker(RankWorker):
         batch = from_arrays(share)
         self._policy.lr_scale = scales.lr
         with self._profiler.around(step) if self._profiler else nullcontext():
-            for hook in self._hooks:
+            for name, hook in self._hooks.items():
                 assert self._policy.view is not None, "made for the hooks"
-                hook.before_step(step, self._policy.view)
+                with faults_of(f"The model hook {name!r}"):
+                    hook.before_step(step, self._policy.view)
             metrics = self._learner.update(batch, step=step, first=first, kl_scale=scales.kl, keep=keep)
         columns = self._learner.take_columns()
         trained = time.perf_counter()
