@@ -29,7 +29,7 @@ demo: $(MEMBERS)
 	$(BIN)/rlcore train --algo grpo --model qwen3
 
 # One thread each: a second one mostly waits for its share of a small matrix, and takes a core from another test.
-test test-full test-sglang: export OMP_NUM_THREADS = 1
+test test-full test-sglang: export OMP_NUM_THREADS ?= 1
 
 test: export HF_HUB_OFFLINE = 1
 test: setup

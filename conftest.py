@@ -13,7 +13,7 @@ MARK = f"mark.{SGLANG}"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m sglang`, not the files without that mark: their imports take longer than to look."""
+    """With `-m sglang`, skip the files without that mark: to read one is faster than to import it."""
     if config.option.markexpr != SGLANG or collection_path.suffix != ".py":
         return None
     texts = (

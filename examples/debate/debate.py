@@ -39,6 +39,8 @@ async def debate(ctx: GenerationContext, sample: Sample) -> list[Sample]:
     proposer = Trajectory(ctx, sample)
     proposal = await proposer.answer(most=ANSWER_TOKENS)
     first = proposer.end(proposal.status, proposal.text, extras={"agent": PROPOSER})
+    if proposal.status is GenerationStatus.ABORTED:  # the run makes the group later
+        return [first]
     ended = proposal.status is GenerationStatus.COMPLETED
     words = proposal.token_ids[: -1 if ended else None]  # as they were sampled, but for the stop token
     prompt_ids = (*sample.prompt_ids, *words, *ctx.encode(","))

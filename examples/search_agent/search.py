@@ -116,7 +116,10 @@ def engine() -> Search:
 async def search(ctx: GenerationContext, sample: Sample) -> Sample:
     """A query of three letters, the number that is found, and the answer."""
     trajectory = Trajectory(ctx, sample)
-    query = (await trajectory.answer(most=QUERY_TOKENS)).text
+    asked = await trajectory.answer(most=QUERY_TOKENS)
+    if asked.status is GenerationStatus.ABORTED:  # the run makes the sample later
+        return trajectory.end(asked.status, "")
+    query = asked.text
     found = engine().best(query).partition(":")[2]
     is_right = found == sample.prompt.label
     about = {"metadata": {"query": query}, "metrics": {"found": float(is_right)}}

@@ -1,5 +1,6 @@
 """Checks that every run makes of itself, and faults of plugins told in one sentence."""
 
+import json
 from pathlib import Path
 
 from command import SMALL, Run, rows
@@ -28,8 +29,10 @@ def test_the_first_step_that_trains_is_checked_wherever_it_comes(run: Run, tmp_p
 
 
 def test_a_fault_of_a_filter_is_one_sentence(run: Run, tmp_path: Path) -> None:
-    command = run(*TRAIN, "--filter", "broken", "--run-dir", str(tmp_path / "run"), code=2)
+    command = run(*TRAIN, "--filter", "broken", "--run-dir", str(tmp_path / "run"), "--json", code=2)
     assert "The filter Broken failed: KeyError" in command.stderr
+    last = json.loads(command.stdout.splitlines()[-1])
+    assert (last["exit_reason"], last["run"]) == ("failed", str(tmp_path / "run"))
     assert "Traceback" not in command.stderr
 
 

@@ -64,7 +64,7 @@ def _files(temporary: Path) -> list[str]:
 
 
 SIGNALLED = ("ctrl-c", "ctrl-c, again and again", "sigterm", "sighup")
-"""What these do depends on what a process does with signals, and that it has of the one that starts it."""
+"""A process inherits how signals are handled, so for these it starts as a user starts it."""
 WITH_RAY = ("ctrl-c, again and again", "sigkill")
 
 

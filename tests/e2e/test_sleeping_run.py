@@ -72,7 +72,7 @@ def test_a_worker_that_is_killed_ends_the_run(
         command = start(*flags, *kill("TrainWorker", state, after=after))
         wait_for(partial(_has_started, command), alive=command)
         processes = command.descendants()
-        assert command.wait(30) == 1, state
+        assert command.wait(120) == 1, state
         said = sentence(command.stderr)
         assert "Train worker 0 died: SIGKILL ended its process." in said, state
         assert DOING.get(state, "") in said, state

@@ -90,18 +90,20 @@ def test_the_five_ways_are_ways() -> None:
     section = (ROOT / "CONTRIBUTING.md").read_text().partition("### Five ways")[2].partition("\n## ")[0]
     ways = re.split(r"^\d\. ", section, flags=re.MULTILINE)[1:]
     assert len(ways) == 5
+    lengths = []
     for way in ways:
         named = {f"rlcore.{name}" for name in re.findall(r"`([a-z]+\.[a-z_]+)`", way)} - {
             "rlcore.engine.publish"
         }
         named |= set(re.findall(r"`(rlcore_[a-z]+\.[a-z_]+)`", way))
+        lengths.append(len(named))
         assert len(named) >= 4
         assert named <= set(MODULES)
         hops = graph(named, typing=True)
         assert not [
             name for name in named if not hops[name] and not any(name in hop for hop in hops.values())
         ]
-    assert len(named) <= 8, "a setting passes at most eight modules on its way to its reader"
+    assert lengths[4] <= 8, "a setting passes at most eight modules on its way to its reader"
 
 
 def test_a_package_of_core_imports_those_above_it_in_the_list() -> None:

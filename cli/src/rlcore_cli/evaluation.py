@@ -20,7 +20,7 @@ from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text
 from rlcore.compose.part_checks import complaints_of
 from rlcore.compose.resolve import pass_through, resolve_evals, resolve_model, resolve_part, resolve_rewards
 from rlcore.compose.resolved import Inference
-from rlcore.compose.run_checks import eval_complaints, router_complaints
+from rlcore.compose.run_checks import eval_complaints
 from rlcore.compose.select import default_choices, default_clashes, written_out
 from rlcore.compose.selection import Selection
 from rlcore.config import layers, toml
@@ -155,7 +155,6 @@ def resolve_evaluation(
     for sentence in (
         *complaints_of([inference.generator, inference.cluster], inference.run),
         *eval_complaints(inference, settings),
-        *router_complaints(inference),
         *frozen_complaints(inference),
     ):
         raise ConfigError(sentence)

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Its HTTP takes long to import, and who forks first of all needs none.
+    # On demand: urllib is slow to import, and a process that only forks does not need it.
     if name == "ServerProcess":
         from rlcore_machine.server_process import ServerProcess
 

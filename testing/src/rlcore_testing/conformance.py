@@ -159,4 +159,5 @@ def _differing(one: Any, other: Any) -> str:
     if not (is_dataclass(one) and type(one) is type(other)):
         return f"is {one!r}, was {other!r}"
     pairs = [(field.name, getattr(one, field.name), getattr(other, field.name)) for field in fields(one)]
-    return "; ".join(f"has {name} {new!r}, had {old!r}" for name, new, old in pairs if new != old)
+    told = "; ".join(f"has {name} {new!r}, had {old!r}" for name, new, old in pairs if new != old)
+    return told or f"is {one!r}, was {other!r}"  # its own `__eq__` looks at something else

@@ -89,9 +89,9 @@ class FilterConformance(Conformance):
     def test_it_says_the_same_again(self) -> None:
         """And another instance says so too: a resumed run drops the same groups."""
         for group in self._copies():
-            judge = self.filter()
-            first = judge.judge(group)
-            assert judge.judge(group) == first, "asked again, it judges otherwise"
+            instance = self.filter()
+            first = instance.judge(group)
+            assert instance.judge(group) == first, "asked again, it judges otherwise"
             assert self.filter().judge(group) == first, "another instance judges otherwise"
 
     def test_it_leaves_the_group_that_it_got_as_it_is(self) -> None:

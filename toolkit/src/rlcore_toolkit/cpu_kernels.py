@@ -218,8 +218,9 @@ def for_few_rows(weight: Tensor) -> Tensor:
     return laid_out
 
 
+@torch.no_grad()
 def by_rows(tensor: Tensor) -> Tensor:
-    """`tensor.contiguous()`, and faster for a matrix that lies by columns."""
+    """`tensor.contiguous()` without gradients, and faster for a matrix that lies by columns."""
     if tensor.is_contiguous() or tensor.dim() != 2:
         return tensor.contiguous()
     out = torch.empty_like(tensor, memory_format=torch.contiguous_format)
@@ -227,8 +228,9 @@ def by_rows(tensor: Tensor) -> Tensor:
     return out
 
 
+@torch.no_grad()
 def copy_into(target: Tensor, source: Tensor) -> None:
-    """`target.copy_(source)`, and faster for a matrix `target` that lies by columns.
+    """`target.copy_(source)` of one shape, without gradients; faster for a `target` that lies by columns.
 
     Torch writes one row after the other, each number to another page of memory. Here a few rows are written
     together: a large matrix takes a fifth of the time.

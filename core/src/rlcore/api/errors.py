@@ -41,11 +41,12 @@ def told(error: Exception) -> str:
     Lines of a module with `__tracebackhide__` do not count either: it only calls what a user wrote.
     """
     name, core, place = type(error).__name__, Path(__file__).parents[1], ""
+    text = " ".join(str(error).split())  # torch's take several lines
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if not (Path(file).is_relative_to(core) or frame.f_globals.get("__tracebackhide__")):
             place = f" ({file}, line {line})"
-    return f"{name}: {error}{place}" if str(error) else f"{name}{place}"
+    return f"{name}: {text}{place}" if text else f"{name}{place}"
 
 
 @contextlib.contextmanager

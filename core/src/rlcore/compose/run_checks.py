@@ -115,7 +115,7 @@ def _complaints(
     yield from correction_complaints(resolved)
     yield from part_complaints(resolved)
     yield from reward_complaints(resolved)
-    yield from router_complaints(resolved)
+    yield from _router_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
     if run.serving.engine_group:
@@ -288,8 +288,7 @@ def eval_complaints(chosen: Inference, settings: Mapping[str, Setting]) -> Itera
             yield f"{at}.score-by: found reward, but there is none; add {at}.reward NAME."
 
 
-def router_complaints(chosen: Inference) -> Iterator[str]:
-    """A router that the engine does not have, or not with this policy."""
+def _router_complaints(chosen: Inference) -> Iterator[str]:
     policy, engine = chosen.run.serving.router, chosen.engine
     policies = engine.config.router_policies
     if policy is None or policy in policies:

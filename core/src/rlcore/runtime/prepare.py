@@ -204,7 +204,6 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     if chosen.run.serving.engine_url:
         raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
     engine_fields = checked_engine(chosen)
-    check_router(chosen)
     gpu = torch.cuda.is_available()
     path = model_path(chosen, run_dir)
     hf_config = read_config(path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rlcore.api.errors import RunError, Terminated
+from rlcore.api.errors import RlcoreError, Terminated
 from rlcore.compose.resolved import Resolved
 from rlcore.runtime.connect import connect, opened
 from rlcore.runtime.placement import bundles_of, cpus_of, place
@@ -28,8 +28,9 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
     `run_dir`: a folder that is new or empty; None makes one in `runs`.
     `resume`: the run folder (then `run_dir` is the same) whose newest checkpoint goes on, if there is one.
 
-    Raises `UserError` before the cluster starts processes of the run, `RunError` afterwards, and `Terminated`
-    or KeyboardInterrupt for a signal before the processes. In every case it stops everything that it started.
+    Raises `UserError` before the cluster starts processes of the run, afterwards `RunError` or a part's
+    `PluginError`, and `Terminated` or KeyboardInterrupt for a signal before the processes. In every case it
+    stops everything that it started.
     """
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
@@ -69,7 +70,7 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
 
         try:
             reason = asyncio.run(processes.run())
-        except RunError as error:
+        except RlcoreError as error:
             error.summary = asdict(summary("failed"))  # scripts read the last line of a failed run as well
             raise
     return summary(reason)

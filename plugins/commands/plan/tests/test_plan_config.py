@@ -230,6 +230,11 @@ def test_a_stage_between_may_be_the_fullest() -> None:
     assert fullest(of_stages(DENSE, layout, Workload(micro_batches=1))).stage == 2
 
 
+def test_a_stage_without_layers_computes_none_again() -> None:
+    layout = Layout(world=2, pipeline=2, stages=(0, 64), recompute=Recompute(modules=("core_attn",)))
+    assert fullest(of_stages(DENSE, layout, Workload(micro_batches=1))).stage == 1
+
+
 def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
     one = Engines(count=1, sequences=1, tokens=1000)
     assert weights(DENSE, one, "bf16") == 2 * parameters(DENSE)

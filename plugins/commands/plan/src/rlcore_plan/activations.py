@@ -55,7 +55,8 @@ def saved(
     kept, again = sum(each), 0
     if recompute is not None and recompute.modules:
         # the layers behind the one that is computed again are done with by then
-        again = max(redone - sum(each[place + 1 :]) for place, (_, redone) in enumerate(layers))
+        redone = (again - sum(each[place + 1 :]) for place, (_, again) in enumerate(layers))
+        again = max(redone, default=0)  # a stage may have none, but the embedding or the head
     elif recompute is not None:
         size = split_tokens(layout, batch) * facts.hidden * batch.bytes
         kept, again = _recomputed(each, recompute, layout.virtual, size)

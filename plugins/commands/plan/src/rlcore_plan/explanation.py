@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlcore import ModelFacts
 from rlcore_plan.engines import sequence_cache
 from rlcore_plan.layout import Recompute
-from rlcore_plan.memory import BYTES, POLICY, Memory
+from rlcore_plan.memory import BYTES, CRITIC, POLICY, Memory
 from rlcore_plan.search import Candidate
 from rlcore_plan.units import count_text, size_text
 from rlcore_plan.weights import stage as weights_of_stage
@@ -41,10 +41,10 @@ def _reasons(facts: ModelFacts, candidate: Candidate, memory: Memory) -> Iterato
     whose = f"{_kept(layout.recompute)} {layers} layers"
     if memory.busiest != POLICY:
         whose = f"of the {memory.busiest}, which needs more than the policy"
-    yield (
-        f"activations {size_text(memory.activations)}: {whose}, {batch.tokens} tokens, "
-        f"micro-batches that wait for their backward pass: {memory.waiting:g} at most"
-    )
+    line = f"activations {size_text(memory.activations)}: {whose}, {batch.tokens} tokens"
+    if memory.busiest in (POLICY, CRITIC):  # the others have no backward pass
+        line += f", micro-batches that wait for their backward pass: {memory.waiting:g} at most"
+    yield line
     yield f"work {size_text(memory.workspace)}: logits of a micro-batch, on the last stage alone"
     for engines in run.engines:
         whose = f" of {engines.group}" if engines.group else ""

@@ -152,9 +152,6 @@ DEFAULT_OF_GPU = Recompute()
 def _recompute_flags(recompute: Recompute | None) -> list[str]:
     if recompute is None:
         return ["--megatron.recompute-granularity none"]
-    if recompute.modules:
-        names = ",".join(recompute.modules)
-        return [f"--megatron.recompute-granularity selective --megatron.recompute-modules {names}"]
     method = "block" if recompute.block else "uniform"
     return [
         f"--megatron.recompute-granularity full --megatron.recompute-method {method}",

@@ -119,7 +119,7 @@ def _verdict(done: ProgramEnd, tests: int) -> list[bool]:
         passed = json.loads(done.stdout) if _succeeded(done) else None
     except (ValueError, RecursionError):
         passed = None
-    if not isinstance(passed, list) or len(passed) != tests or not all(type(yes) is bool for yes in passed):
+    if not isinstance(passed, list) or len(passed) != tests or not all(type(told) is bool for told in passed):
         return [False] * tests
     return passed
 

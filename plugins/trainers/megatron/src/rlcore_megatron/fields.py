@@ -22,7 +22,7 @@ from rlcore_megatron.source import KnownField, fields_of, known_fields
 MTP_FACTOR = "mtp_loss_scaling_factor"
 GRANULARITY, MODULES = "recompute_granularity", "recompute_modules"
 RECOMPUTED = {MODULES: "selective", "recompute_method": "full", "recompute_num_layers": "full"}
-"""What they belong to."""
+"""Field → the granularity that reads it."""
 OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
 NARROWED: Mapping[str, Any] = {
@@ -156,7 +156,7 @@ def _check_balance(checked: dict[str, Any]) -> None:
 
 
 def _check_recompute(checked: Mapping[str, Any]) -> None:
-    """How to compute again is nothing without what: a GPU's default is gone with the first word of it."""
+    """These fields do nothing without the granularity, and any of them turns the default of a GPU off."""
     if GRANULARITY in checked:
         return
     for name, wanted in RECOMPUTED.items():
