@@ -82,8 +82,8 @@ MORE = [
     Fault(
         name="without_filters",
         file="sampler.py",
-        old="if one.top_k > 0 or one.top_p < 1 or one.min_p > 0]",
-        new="if one.min_p > 0]",
+        old="if param.top_k > 0 or param.top_p < 1 or param.min_p > 0",
+        new="if param.min_p > 0",
         missing="filters keep the likely tokens",
     ),
     Fault(

@@ -16,7 +16,7 @@ from rlcore_megatron.testing.bridges import BridgeConformance
 from rlcore_new.package import write_package
 from rlcore_testing.conformance import Subject
 
-END = "        return found\n"
+END = "        return bridge\n"
 FAULTS = [
     Fault(
         name="turns_neighbors",
@@ -30,8 +30,8 @@ FAULTS = [
         file="bridge.py",
         old=END,
         new="""
-        class Swapped(found):
-            _MLP_MAPPING = {name: of[::-1] for name, of in found._MLP_MAPPING.items()}
+        class Swapped(bridge):
+            _MLP_MAPPING = {name: of[::-1] for name, of in bridge._MLP_MAPPING.items()}
 
         return Swapped
 """,
