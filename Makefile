@@ -40,6 +40,8 @@ test-full: setup
 	$(PYTEST) -m "not sglang" --durations=30
 
 test-sglang: export HF_HUB_OFFLINE = 1
+# A server of SGLang is three processes: with more of them, tests that publish amid an answer come too late.
+test-sglang: JOBS = 2
 test-sglang: setup sglang-venv
 	RLCORE_SGLANG_PYTHON="$(abspath $(SGLANG_VENV))/bin/python" $(PYTEST) -m sglang --durations=30
 
