@@ -152,11 +152,8 @@ def resolve_evaluation(
         plugins=selection.providers(),
         plugin_files=tuple(plugin_files),
     )
-    for sentence in (
-        *complaints_of([inference.generator, inference.cluster], inference.run),
-        *eval_complaints(inference, settings),
-        *frozen_complaints(inference),
-    ):
+    own = complaints_of([inference.generator, inference.cluster], inference.run)
+    for sentence in (*own, *eval_complaints(inference, settings), *frozen_complaints(inference)):
         raise ConfigError(sentence)
     return inference
 

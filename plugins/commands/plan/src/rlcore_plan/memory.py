@@ -218,11 +218,11 @@ def of_stage(
     }
     for role, model in roles.beside(facts, layout).items():
         theirs = model.divided(layout)
-        works[role] = (
-            (saved(model.facts, theirs, batch, stage, waiting=waiting, values=True), 0)
-            if role == CRITIC
-            else (scoring(model.facts, theirs, batch, stage), 0)
-        )
+        if role == CRITIC:
+            size = saved(model.facts, theirs, batch, stage, waiting=waiting, values=True)
+        else:
+            size = scoring(model.facts, theirs, batch, stage)
+        works[role] = (size, 0)
     busiest = max(works, key=lambda role: sum(works[role]))
     activations, made = works[busiest]
     return Memory(
