@@ -17,7 +17,9 @@ from rlcore_testing.engine_reference import (
     TOLERANCE,
     References,
     Running,
+    TooLateError,
     gap,
+    in_time,
     running,
 )
 
@@ -35,11 +37,17 @@ class ControlConformance(Abilities):
         assert len(states[-1].token_ids) == 40
         assert gap(references[0], states[-1], t=COLD) <= TOLERANCE
 
+    @in_time
     async def test_abort_returns_what_was_sampled(self, client: EngineClient, references: References) -> None:
         self.needs("aborts")
         kept, ended = await running(client, "request-10"), await running(client, "request-1")
         await client.abort("request-1")
         answer = await ended.result
+        if answer.finish_reason == "length" or (
+            kept.result.done() and kept.result.result().finish_reason == "length"
+        ):
+            await kept.result
+            raise TooLateError("the request ran to its end, aborted or not")
         assert answer.finish_reason == "abort"
         assert 0 < len(answer.token_ids) == len(answer.log_probs) < LONG.max_tokens
         assert gap(references[0], answer, t=COLD) <= TOLERANCE
@@ -73,6 +81,7 @@ class ControlConformance(Abilities):
         assert [answer.finish_reason for answer in await task] == ["abort"] * 3
 
     @pytest.mark.parametrize("mode", ["retract", "in_place"])
+    @in_time
     async def test_pause_holds_and_resume_goes_on(
         self, client: EngineClient, references: References, mode: PauseMode
     ) -> None:
@@ -80,22 +89,28 @@ class ControlConformance(Abilities):
         request = await running(client, f"paused-{mode}")
         await client.pause(mode)
         try:
-            assert await _stands_still(request), f"paused, it sampled on: {request.tokens} tokens"
+            stands_still = await _stands_still(request)
         finally:  # or every later test would wait for its limit
             await client.resume()
         answer = await request.result
+        if not stands_still:
+            raise TooLateError("paused, it sampled on")
         assert answer.finish_reason == "length"
         assert len(answer.token_ids) == LONG.max_tokens
         assert gap(references[0], answer, t=COLD) <= TOLERANCE
 
+    @in_time
     async def test_pause_by_abort_ends_the_requests(self, client: EngineClient) -> None:
         self.needs("aborts")
         request = await running(client, "ended")
         await client.pause("abort")
         try:
-            assert (await request.result).finish_reason == "abort"
+            answer = await request.result
         finally:
             await client.resume()
+        if answer.finish_reason == "length":
+            raise TooLateError("the request ran to its end, paused or not")
+        assert answer.finish_reason == "abort"
         await client.generate(PROMPT, Sampling(max_tokens=2))
 
     async def test_memory_is_released_and_resumed(self, client: EngineClient, references: References) -> None:
