@@ -21,6 +21,8 @@ package itself: `from rlcore import replace_file`. `python scripts/public_names_
 OF_PAGES = ("TRACE_FILES",)
 """docs/watching.md has it: mkdocstrings does not see a name that is assigned beside others."""
 MODULE = re.compile(r"^from \.([\w.]+) import \((.*?)\)", re.DOTALL | re.MULTILINE)
+OF_CLI = re.compile(r"^(\w+) = _cli\.\w+$", re.MULTILINE)
+"""Names of rlcore that rlcore-cli brings."""
 
 
 def page() -> str:
@@ -32,11 +34,13 @@ def page() -> str:
 def lines(package: str) -> Iterator[str]:
     """A directive of mkdocstrings for each name."""
     shown = whole_modules()
-    for module, names in MODULE.findall((PACKAGES[package] / "__init__.pyi").read_text()):
+    stub = (PACKAGES[package] / "__init__.pyi").read_text()
+    for module, names in MODULE.findall(stub):
         if f"{package}.{module}" not in shown:
             for name in re.findall(r"(\w+) as", names):
                 if name not in OF_PAGES:
                     yield f"::: {package}.{module}.{name}\n\n"
+    yield from (f"::: rlcore_cli.from_python.{name}\n\n" for name in OF_CLI.findall(stub))
 
 
 def whole_modules() -> set[str]:

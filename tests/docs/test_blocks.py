@@ -21,9 +21,9 @@ import pytest
 from packaging.requirements import Requirement
 
 import rlcore
-from rlcore.from_python import OF_FUNCTIONS, arguments
 from rlcore.learning.batch_file import save_batch
-from rlcore.plugins.function_source import write_functions
+from rlcore_cli.from_python import OF_FUNCTIONS, arguments
+from rlcore_cli.function_source import write_functions
 from rlcore_cli.main import run
 from rlcore_new.package import write_package
 from rlcore_testing.tensors import scored

@@ -190,9 +190,26 @@ def test_the_contract_can_be_read_in_an_hour(tmp_path: Path) -> None:
     assert sum(map(code_lines, API.glob("*.py"))) <= CONTRACT_LINES
 
 
+def test_without_the_cli_its_names_say_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "lazy_loader").symlink_to(Path(str(importlib.import_module("lazy_loader").__file__)).parent)
+    code = "import rlcore; rlcore.ConfigError; rlcore.train"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PYTHONPATH": f"{ROOT / 'core/src'}:{tmp_path}"},
+    )
+    said = "MissingPackageError: rlcore.train needs the rlcore program: pip install rlcore-cli."
+    assert done.stderr.splitlines()[-1] == f"rlcore.api.errors.{said}"
+
+
 def test_the_names_of_a_plugin_module_load_neither_torch_nor_ray() -> None:
     code = """
 import sys, rlcore
+assert {"train", "Run", "Sample"} <= {*dir(rlcore)} & {*rlcore.__all__}
+from rlcore import train, Run
 from rlcore import Component, Config, Reward, Sample, Score, hookimpl
 heavy = {"torch", "ray", "transformers", "numpy", "aiohttp"} & set(sys.modules)
 assert not heavy, heavy

@@ -4,6 +4,9 @@
 own and may change at any time.
 """
 
+# --- what rlcore-cli brings: its types, which a checker alone reads ---
+import rlcore_cli.from_python as _cli
+
 # --- the contract: the nouns, and what a plugin of each kind implements ---
 from .api.batch import (
     ROUTED_EXPERTS as ROUTED_EXPERTS,
@@ -392,12 +395,6 @@ from .fp8 import (
     dequantize_fp8 as dequantize_fp8,
     quantize_fp8 as quantize_fp8,
 )
-from .from_python import (
-    Run as Run,
-    evaluate as evaluate,
-    plan as plan,
-    train as train,
-)
 from .network import (
     LOOPBACK as LOOPBACK,
     free_port as free_port,
@@ -436,6 +433,11 @@ from .tasks import (
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,
 )
+
+Run = _cli.Run
+evaluate = _cli.evaluate
+plan = _cli.plan
+train = _cli.train
 
 __all__: list[str]
 __version__: str

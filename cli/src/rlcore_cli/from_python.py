@@ -19,7 +19,6 @@ import time
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -28,12 +27,13 @@ from rlcore.api.errors import ConfigError, MissingPackageError, RunError, UserEr
 from rlcore.api.records import Kind
 from rlcore.checkpoint.folder import checkpoints
 from rlcore.config import toml
-from rlcore.plugins.function_source import write_functions
 from rlcore.runtime.run_folder import CHECKPOINTS, METRICS_FILE, RUN_TOML, SAMPLES_FOLDER, read_metrics
+from rlcore_cli.function_source import write_functions
 
 if TYPE_CHECKING:
     import pandas
 
+PROGRAM = (sys.executable, "-c", "from rlcore_cli.main import main; main()")
 SWITCHES = {*(kind.value for kind in Kind), "eval"}
 """Tables in which true and false are written `--x` and `--no-x`; a library's own field takes `=true`."""
 OF_FUNCTIONS = ("reward", "generator")
@@ -163,7 +163,7 @@ def _command(name: str, settings: Mapping[str, Any], answers: Collection[int] = 
     """The JSON that the command prints. `answers`: the exit codes with which it prints any."""
     with tempfile.TemporaryDirectory(prefix="rlcore-functions-") as folder:
         written = write_functions(settings, OF_FUNCTIONS, Path(folder))
-        output, code = _run_program([*_program(), name, *arguments(written)])
+        output, code = _run_program([*PROGRAM, name, *arguments(written)])
     return _answer(output, code, answers)
 
 
@@ -179,12 +179,6 @@ def _answer(output: str, code: int, answers: Collection[int] = (0,)) -> dict[str
     if code == 130:
         raise KeyboardInterrupt(sentence)
     raise UserError(sentence) if code == UserError.exit_code else RunError(sentence)
-
-
-def _program() -> list[str]:
-    for script in entry_points(group="console_scripts", name="rlcore"):
-        return [sys.executable, "-c", f"from {script.module} import {script.attr}; {script.attr}()"]
-    raise MissingPackageError("rlcore.train needs the rlcore program: pip install rlcore-cli.")
 
 
 def _run_program(command: Sequence[str]) -> tuple[str, int]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import rlcore
-from rlcore.from_python import _answer, arguments
 from rlcore.plugins.files import read
-from rlcore.plugins.function_source import write_functions
+from rlcore_cli.from_python import _answer, arguments
+from rlcore_cli.function_source import write_functions
 
 HALF = 0.5
 
