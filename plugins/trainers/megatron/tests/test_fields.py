@@ -121,6 +121,11 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
     assert "\n" not in message
 
 
+def test_modules_are_not_computed_again_where_all_layers_are() -> None:
+    with pytest.raises(ConfigError, match=r"recompute-modules would have no effect .*granularity selective"):
+        check_fields({"recompute-granularity": "full", "recompute-modules": "mlp"})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

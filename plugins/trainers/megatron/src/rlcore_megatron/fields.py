@@ -156,11 +156,9 @@ def _check_balance(checked: dict[str, Any]) -> None:
 
 
 def _check_recompute(checked: Mapping[str, Any]) -> None:
-    """These fields do nothing without the granularity, and any of them turns the default of a GPU off."""
-    if GRANULARITY in checked:
-        return
+    """Each field belongs to one granularity, and any of them turns the default of a GPU off."""
     for name, wanted in RECOMPUTED.items():
-        if name in checked:
+        if name in checked and checked.get(GRANULARITY) != wanted:
             raise ConfigError(f"{flag(name)} would have no effect without {flag(GRANULARITY)} {wanted}.")
 
 
