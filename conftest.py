@@ -1,6 +1,6 @@
 """What is collected, in which order test files start, and servers that start at once."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +10,8 @@ from rlcore_machine import ForkServer
 
 SGLANG = "sglang"
 MARK = f"mark.{SGLANG}"
+DAILY_CASES = 2
+"""Of a grid, in `make test`."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -24,9 +26,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if any(MARK in text for text in texts) else True
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """First the files whose tests may take longest: one that begins last runs alone at the end."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Of a grid, all but the first cases are of the full tier.
+
+    The files whose tests may take longest come first: one that begins last runs alone at the end.
+    """
+    _leave_grids_to_the_full_tier(items)
+    yield  # `-m` chooses
     if not hasattr(config, "workerinput"):  # one after the other, in the usual order
         return
     limits: defaultdict[Path, float] = defaultdict(float)
@@ -35,6 +42,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if mark and mark.args:
             limits[item.path] = max(limits[item.path], mark.args[0])
     items.sort(key=lambda item: -limits[item.path])
+
+
+def _leave_grids_to_the_full_tier(items: list[pytest.Item]) -> None:
+    cases = Counter[str]()
+    for item in items:
+        if item.get_closest_marker("grid"):
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > DAILY_CASES:
+                item.add_marker("full")
 
 
 @pytest.fixture(scope="module")

@@ -221,6 +221,7 @@ KILLED = "a killed actor is told to who waits and who comes"
 WITHIN = "an actor that asks another waits within its limit"
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize(
     ("cluster", "missing", "reason"),

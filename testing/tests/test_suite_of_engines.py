@@ -61,10 +61,6 @@ FAULTS = [
         missing="a token is required",
         reason="DID NOT RAISE",
     ),
-]
-
-
-MORE = [
     Fault(
         name="one_temperature",
         file="sampler.py",
@@ -122,9 +118,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield folder
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "fault",
-    [*FAULTS, *(pytest.param(fault, marks=pytest.mark.full) for fault in MORE)],
+    FAULTS,
     ids=lambda fault: fault.name,
 )
 def test_an_engine_with_a_fault(fault: Fault, root: Path) -> None:

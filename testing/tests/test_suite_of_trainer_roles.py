@@ -34,8 +34,6 @@ FAULTS = [
     ("TurnedOrder", PUBLISH, "the order is the same on every rank"),
     ("SavesTheStart", "two ranks save what one does", "data-parallel ranks"),
     ("SameDice", "two ranks resume to the last bit", "rank 1: random numbers differs"),
-]
-MORE = [
     ("HalfPrecision", STATE, "torch.bfloat16"),
     ("Uphill", LEARNS, "it does not learn"),
     ("Entangled", NEIGHBORS, "the policy moved with the critic"),
@@ -55,10 +53,11 @@ MORE = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("fault", "missing", "reason"),
-    [*FAULTS, *(pytest.param(*fault, marks=pytest.mark.full) for fault in MORE)],
-    ids=[fault for fault, _, _ in (*FAULTS, *MORE)],
+    FAULTS,
+    ids=[fault for fault, _, _ in FAULTS],
 )
 def test_a_trainer_with_a_fault(
     fault: str, missing: str, reason: str, monkeypatch: pytest.MonkeyPatch

@@ -77,8 +77,6 @@ def load_file(path):
         missing=PUBLISHED,
         reason="the order is the same at every publication",
     ),
-]
-MORE = [
     Fault(
         name="same_dice",
         file="model.py",
@@ -178,9 +176,10 @@ MORE = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "fault",
-    [*FAULTS, *(pytest.param(fault, marks=pytest.mark.full) for fault in MORE)],
+    FAULTS,
     ids=lambda fault: fault.name,
 )
 def test_a_trainer_with_a_fault(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ def test_the_list_names_every_piece() -> None:
     assert "there is no piece 'atention': choose from demo," in proof("atention").stderr
 
 
+@pytest.mark.full
 def test_pieces_run_here_and_are_kept(tmp_path: Path) -> None:
     pieces = ("attention", "ipc", "recompute", "trl")
     done = proof("--out", tmp_path, *pieces)

@@ -64,6 +64,7 @@ def test_ruff_has_nothing_to_say(tmp_path: Path, length: int) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
     """With the settings that each package has. The cache is kept: torch takes half a minute."""
     packages = made_of_every_kind(tmp_path, 9)

@@ -142,6 +142,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
     return made
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("layout", "megatron", "dtypes", "name"),
     [
@@ -218,6 +219,7 @@ def _kept(
     return found
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", RECOMPUTED)
 def test_modules_that_are_computed_again(models: dict[str, tuple[Path, Part]], name: str) -> None:
     path, part = models[name]
@@ -251,6 +253,7 @@ def _scored(rank: int, world: int, port: int, path: str, part: Part) -> list[int
     return found
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", ["llama", "deepseek_v3", "qwen3 of many tokens"])
 def test_what_scoring_takes(models: dict[str, tuple[Path, Part]], name: str) -> None:
     path, part = models[name]
@@ -276,6 +279,7 @@ def _hosted(
     return found[0], found[1]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("megatron", "optimizer"),
     [
@@ -346,6 +350,7 @@ def _freed(
     return found
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("megatron", "layout", "optimizer"),
     [
@@ -396,6 +401,7 @@ def _published(
     return plain.peak, fp8.peak
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("layout", "megatron", "dtype", "name"),
     [
@@ -443,6 +449,7 @@ def _others(
     return stage, states, kept, resident, hosted
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", ["qwen3", "qwen3 tied", "deepseek_v3"])
 def test_a_critic_and_a_reference(models: dict[str, tuple[Path, Part]], name: str) -> None:
     path, part = models[name]

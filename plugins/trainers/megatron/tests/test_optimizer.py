@@ -226,6 +226,7 @@ def _by_muon(
     return found
 
 
+@pytest.mark.full
 def test_muon_moves_each_matrix_in_the_same_way_under_every_layout(tmp_path: Path) -> None:
     path = str(make_experts(tmp_path / "model"))
     folder = str(tmp_path / "saved")

@@ -97,6 +97,7 @@ def _sum_of_squares(results: list[Any], index: int, megatron: dict[str, Any]) ->
     return sum(shares) if is_data_parallel else shares[0]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> None:
     ranks = 4 if LAYOUTS[layout].items() >= {**EXPERT, **CUT}.items() else 2
@@ -117,6 +118,7 @@ def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> N
             np.testing.assert_allclose(found[name], array, atol=2e-4, rtol=0, err_msg=name)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("saved", "others"),
     [

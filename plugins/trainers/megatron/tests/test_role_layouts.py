@@ -121,6 +121,7 @@ def _in_order(results: list[Any], index: int, name: str) -> Tensor:
     return out
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 def test_layouts_agree(
     model: str, alone: Any, tied: tuple[str, Any], deep: tuple[str, Any], layout: str

@@ -68,6 +68,7 @@ def _run(
     return results, weights, figures
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("ranks", "megatron", "dtype"),
     [

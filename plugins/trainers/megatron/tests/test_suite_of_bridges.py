@@ -88,6 +88,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_bridge_with_a_fault(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = fault.name
