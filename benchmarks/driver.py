@@ -30,7 +30,6 @@ from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Group, Prompt, Sampling
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient
-from rlcore.network import free_port
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
@@ -40,6 +39,7 @@ from rlcore.tasks import together
 from rlcore_filters.config import DuplicatesConfig
 from rlcore_filters.filters import Duplicates
 from rlcore_machine import settle_heap
+from rlcore_machine.network import free_port
 from rlcore_machine.server_process import ServerProcess
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_testing.token_engine import ByteTokenizer

@@ -27,11 +27,11 @@ from rlcore.learning import learner as learner_module
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.objective import Objective
-from rlcore.network import free_port
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 from rlcore_machine import keep_memory
+from rlcore_machine.network import free_port
 from rlcore_megatron.mcore import logprobs, parallel, role as role_module, scoring as scoring_module
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role import Role

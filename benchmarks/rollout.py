@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.network import free_port
 from rlcore.tasks import together
 from rlcore_local.client import LocalClient
 from rlcore_local.config import LocalConfig
@@ -29,6 +28,7 @@ from rlcore_local.service import Service
 from rlcore_local.settings import Settings
 from rlcore_local.weights import Weights
 from rlcore_machine import keep_memory
+from rlcore_machine.network import free_port
 from rlcore_machine.server_process import ServerProcess
 
 VOCAB = 512

@@ -13,8 +13,8 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult, TokenOutputs
-from rlcore.network import free_port
 from rlcore_machine import keep_memory
+from rlcore_machine.network import free_port
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role import Role
 from rlcore_qwen.config import QwenConfig

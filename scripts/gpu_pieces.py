@@ -92,7 +92,7 @@ def broadcast(work: Path) -> Figures:
 def _nccl() -> float:
     import torch.multiprocessing as mp
 
-    from rlcore.network import free_port
+    from rlcore_machine.network import free_port
 
     context = mp.get_context("spawn")
     queue = context.SimpleQueue()
@@ -386,7 +386,7 @@ def _role(path: Path, dtype: str, fields: dict[str, Any] | None = None, *, train
 
     from rlcore.api.optimizer import OptimizerSettings
     from rlcore.api.part import ModelSpec, Part
-    from rlcore.network import free_port
+    from rlcore_machine.network import free_port
     from rlcore_megatron.mcore import parallel
     from rlcore_megatron.mcore.role import Role
     from rlcore_qwen.config import QwenConfig

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.network import HeldPort, free_port
+from rlcore_machine.network import HeldPort, free_port
 from rlcore_machine.server_process import ServerProcess
 
 LIMIT_S = 60.0

@@ -18,7 +18,7 @@ import pytest
 from command import LIMIT_S, SMALL, Run, Start, rows, wait_for
 from refusals import sentence
 
-from rlcore.network import free_port
+from rlcore_machine.network import free_port
 
 # Ray takes the loopback's address for another one unless it is told that no other host takes part, and makes
 # its workers nice: on a busy machine they would get no time.

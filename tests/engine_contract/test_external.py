@@ -18,7 +18,7 @@ from rlcore.engines.external import ExternalLauncher, Wanted, check_all
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish import DiskPublisher
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
-from rlcore.network import free_port
+from rlcore_machine.network import free_port
 from rlcore_testing.engine_reference import start_over
 
 CONTEXT = 1024

@@ -395,11 +395,6 @@ from .fp8 import (
     dequantize_fp8 as dequantize_fp8,
     quantize_fp8 as quantize_fp8,
 )
-from .network import (
-    LOOPBACK as LOOPBACK,
-    free_port as free_port,
-    listen as listen,
-)
 from .plugins.registry import (
     Registry as Registry,
 )

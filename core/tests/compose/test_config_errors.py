@@ -15,9 +15,9 @@ from rlcore.compose.models import claimant, hub_config
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.run_checks import checked
 from rlcore.config import toml
-from rlcore.network import free_port
 from rlcore.plugins.loader import Plugins
 from rlcore.plugins.registry import Entry, PluginInfo, Registry
+from rlcore_machine.network import free_port
 
 Make = Callable[..., Resolved]
 

@@ -15,8 +15,8 @@ from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.run_checks import engine_complaints
-from rlcore.network import is_free
 from rlcore.runtime.engine_checks import check_ports
+from rlcore_machine.network import is_free
 
 HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
 

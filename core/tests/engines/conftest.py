@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from rlcore.engines.publish_file import WeightsLocation, write_version
-from rlcore.network import free_port
+from rlcore_machine.network import free_port
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.tiny import without_end
 

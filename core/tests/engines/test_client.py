@@ -15,8 +15,8 @@ from aiohttp.test_utils import TestServer
 from rlcore.api.errors import EngineError
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
-from rlcore.network import free_port
 from rlcore.tasks import together
+from rlcore_machine.network import free_port
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

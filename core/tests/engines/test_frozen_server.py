@@ -13,9 +13,9 @@ from transformers import AutoTokenizer
 
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
-from rlcore.network import HeldPort
 from rlcore.runtime.frozen import FrozenEngine
 from rlcore_local.testing import LOCAL
+from rlcore_machine.network import HeldPort
 from rlcore_testing.engine_server import TOKEN, HereLauncher
 
 LIMIT_S = 280.0

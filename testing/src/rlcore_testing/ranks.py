@@ -16,8 +16,8 @@ from typing import Any
 
 from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Kind
-from rlcore.network import free_port
 from rlcore.plugins.loader import Switches, load
+from rlcore_machine.network import free_port
 
 
 @functools.cache

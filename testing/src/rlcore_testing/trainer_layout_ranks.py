@@ -16,7 +16,7 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.part_config import TrainerConfig
 from rlcore.api.run_config import RunConfig
 from rlcore.api.trainer import DataRank, Models, Rendezvous, Roles, SavedWeights, StepResult, TrainerRank
-from rlcore.network import LOOPBACK, listen
+from rlcore_machine.network import LOOPBACK, listen
 from rlcore_testing.tiny import random_batch
 from rlcore_testing.trainer_ranks import SETTINGS, SMALL_BUDGET, forward, largest, train_on, weights_of
 from rlcore_testing.trainer_role_ranks import CRITIC, square

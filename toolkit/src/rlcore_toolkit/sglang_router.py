@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore import LOOPBACK, EngineError, Http, MissingEngineError, free_port
-from rlcore_machine import ServerProcess
+from rlcore import EngineError, Http, MissingEngineError
+from rlcore_machine import LOOPBACK, ServerProcess, free_port
 from rlcore_toolkit import sglang_router_launch as launch
 
 START_LIMIT_S = 60.0
@@ -28,7 +28,10 @@ class SglangRouter:
         `divided`: some workers compute prompts, and others go on from there.
         """
         self._token = token
-        port, metrics_port = str(free_port()), str(free_port())
+        try:
+            port, metrics_port = str(free_port()), str(free_port())
+        except OSError as error:
+            raise EngineError(str(error)) from error
         self.url = f"http://{LOOPBACK}:{port}"
         # `-P`: the folder of the program is not on its path, where our modules could hide those of others.
         command = (sys.executable, "-P", launch.__file__, LOOPBACK, port, metrics_port, policy)

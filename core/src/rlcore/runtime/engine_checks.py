@@ -10,7 +10,7 @@ from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
 from rlcore.compose.resolved import Inference, Resolved
-from rlcore.network import is_free
+from rlcore_machine.network import is_free
 
 if TYPE_CHECKING:
     from rlcore.api.engine import Engine

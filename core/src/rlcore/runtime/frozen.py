@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.packed import PackedFloats
 from rlcore.api.server_config import AsksServer, frozen_name
-from rlcore.network import LOOPBACK, HeldPort
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
+from rlcore_machine.network import LOOPBACK, HeldPort
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Cluster

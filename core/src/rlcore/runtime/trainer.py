@@ -18,13 +18,13 @@ from rlcore.api.cluster import Actor, ActorThread, Cluster
 from rlcore.api.errors import WorkerError
 from rlcore.compose.roles import POLICY, REFERENCE
 from rlcore.engines.stream import OutdatedError, Piece
-from rlcore.network import LOOPBACK
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.remote_role import peers_of
 from rlcore.runtime.role_worker import RoleWorker
 from rlcore.runtime.sent_batch import to_arrays
 from rlcore.runtime.worker import TrainWorker, UpdateResult, WorkerSetup
 from rlcore.tasks import together
+from rlcore_machine.network import LOOPBACK
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch

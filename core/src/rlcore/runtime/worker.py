@@ -16,10 +16,10 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part, built
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, ROLES, TEACHER, own_ranks
-from rlcore.network import listen
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.remote_role import Peers, RemoteRole
 from rlcore_machine import defer_collection, keep_memory, settle_heap
+from rlcore_machine.network import listen
 
 if TYPE_CHECKING:
     from torch import Tensor

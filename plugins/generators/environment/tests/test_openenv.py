@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from rlcore import ConfigError, GenerationStatus, Generator, Json, Prompt, Sample, Sampling, free_port
+from rlcore import ConfigError, GenerationStatus, Generator, Json, Prompt, Sample, Sampling
 from rlcore.rollout.context import EngineContext
 from rlcore_environment.adapters.openenv import OpenEnvEnvironment, OpenEnvServer, find_server
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.generator import EnvironmentGenerator
 from rlcore_environment.protocol import Step
+from rlcore_machine import free_port
 from rlcore_testing.generators import GeneratorConformance
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 

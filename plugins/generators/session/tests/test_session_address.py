@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from rlcore import ConfigError, GenerationStatus, Prompt, Sample, Sampling, free_port, listen
+from rlcore import ConfigError, GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.context import EngineContext
+from rlcore_machine import LOOPBACK, free_port, listen
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 PROGRAM = str(Path(__file__).with_name("program_agent.py"))
-LOOPBACK = "127.0.0.1"
 
 
 async def made(*arguments: str, **settings: object) -> Sample:

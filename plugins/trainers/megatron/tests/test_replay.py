@@ -14,9 +14,9 @@ from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.types import Prompt, Sample
-from rlcore.network import free_port
 from rlcore.rollout.expert_replay import routed_experts
 from rlcore_local.testing import Local
+from rlcore_machine.network import free_port
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.packing import balance

@@ -23,7 +23,7 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import StepResult
 from rlcore.checkpoint.folder import newest_complete, write_atomically
-from rlcore.network import free_port
+from rlcore_machine.network import free_port
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.packing import balance

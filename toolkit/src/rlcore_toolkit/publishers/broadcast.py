@@ -11,13 +11,13 @@ from uuid import uuid4
 from torch import Tensor
 
 from rlcore import (
-    LOOPBACK,
     AskTrainer,
     EngineClient,
     Piece,
     WeightsLocation,
     together,
 )
+from rlcore_machine import LOOPBACK
 from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
 from rlcore_toolkit.publishers.bucket import flatten_tensors
 from rlcore_toolkit.publishers.stream import StreamPublisher

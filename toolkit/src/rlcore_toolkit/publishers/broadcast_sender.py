@@ -6,7 +6,8 @@ import socket
 
 from torch import Tensor
 
-from rlcore import EngineError, listen
+from rlcore import EngineError
+from rlcore_machine import listen
 from rlcore_toolkit.host import own_address
 from rlcore_toolkit.publishers.broadcast_group import BroadcastGroup
 

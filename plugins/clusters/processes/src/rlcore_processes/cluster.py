@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from rlcore import ActorThread, Bundle, CallFailed, ConfigError
-from rlcore_machine import Forked, ForkServer
+from rlcore_machine import LOOPBACK, Forked, ForkServer
 from rlcore_processes import actor_process
 from rlcore_processes.actor_process import Link, Pickled, listening
 from rlcore_processes.config import ProcessesConfig
 from rlcore_toolkit import watch_processes
 
-LOOPBACK = "127.0.0.1"
 _END_SECONDS = 5.0
 """Seconds that a process may take to end after its connection has ended."""
 

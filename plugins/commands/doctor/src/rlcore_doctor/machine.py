@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from rlcore import Diagnosis, free_port
+from rlcore import Diagnosis
+from rlcore_machine import free_port
 
 GB = 10**9
 MEMORY_GB, DISK_GB, TEMPORARY_GB, SHARED_GB = 4, 5, 1, 1

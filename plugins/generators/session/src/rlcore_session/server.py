@@ -13,13 +13,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from rlcore import ConfigError, GenerationContext, listen
+from rlcore import ConfigError, GenerationContext
+from rlcore_machine import LOOPBACK, listen
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import TOO_LONG, ApiError, Ask
 from rlcore_session.session import LONG_BYTES, Session
 from rlcore_toolkit import KEEPALIVE_S, SilentConnections, call_in_thread, favor_event_loop
 
-LOOPBACK = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20
 BODY_BYTES, BODY_BYTES_PER_TOKEN = 2**20, 64
 """Of a request: so many, and so many more for each token that a prompt and its response may have."""

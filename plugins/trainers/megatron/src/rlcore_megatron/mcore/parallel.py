@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from rlcore import ConfigError, listen
+from rlcore import ConfigError
+from rlcore_machine import listen
 from rlcore_megatron.mcore.rng import set_seed
 from rlcore_toolkit import stay_on
 

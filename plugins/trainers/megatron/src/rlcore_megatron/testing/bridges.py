@@ -25,7 +25,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from rlcore import Part, TrainBatch, free_port
+from rlcore import Part, TrainBatch
+from rlcore_machine import free_port
 from rlcore_megatron.testing.family import config_class, has_experts, published, shrunk
 from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
 from rlcore_testing.checkpoints import (

@@ -6,8 +6,6 @@ import contextlib
 import random
 import socket
 
-from rlcore.api.errors import RunError
-
 LOOPBACK = "127.0.0.1"
 _UNCLAIMED = range(20_000, 32_000)
 """Ports between those of a cluster's workers (10,002 to 19,999) and those of connections (from 32,768)."""
@@ -23,14 +21,14 @@ def listen(address: str, port: int = 0) -> socket.socket:
 def free_port(host: str = LOOPBACK) -> int:
     """A free TCP port of `host` that neither the system nor a cluster hands out.
 
-    Raises `RunError` where there is none. A port chosen by the system would be riskier: before the server
+    Raises OSError where there is none. A port chosen by the system would be riskier: before the server
     listens there, the system may give it to any other connection.
     """
     for port in random.SystemRandom().sample(_UNCLAIMED, _TRIES):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((host, port))
             return port
-    raise RunError(
+    raise OSError(
         f"{host}: none of {_TRIES} ports tried from {_UNCLAIMED.start} to {_UNCLAIMED.stop} is free."
     )
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import rlcore.network
-from rlcore.api.errors import RunError
-from rlcore.network import free_port
+import rlcore_machine.network
+from rlcore_machine.network import free_port
 
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -27,7 +26,7 @@ def test_a_taken_port_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
         owner.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         owner.bind(("127.0.0.1", 0))
         taken = owner.getsockname()[1]
-        monkeypatch.setattr(rlcore.network, "_UNCLAIMED", range(taken, taken + 1))
-        monkeypatch.setattr(rlcore.network, "_TRIES", 1)
-        with pytest.raises(RunError, match=r"127\.0\.0\.1: none of 1 ports tried"):
+        monkeypatch.setattr(rlcore_machine.network, "_UNCLAIMED", range(taken, taken + 1))
+        monkeypatch.setattr(rlcore_machine.network, "_TRIES", 1)
+        with pytest.raises(OSError, match=r"127\.0\.0\.1: none of 1 ports tried"):
             free_port()
