@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, distribution, version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter
 
 from rlcore.api.errors import CheckpointError
@@ -24,6 +18,7 @@ from rlcore.api.types import parse_json
 from rlcore.data.urls import open_file
 from rlcore.disk import replace_file
 from rlcore.plugins.registry import PluginInfo, is_file
+from rlcore_machine import installed
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
@@ -58,18 +53,19 @@ class Provenance:
     @staticmethod
     def of(resolved: Resolved) -> Provenance:
         """Raises `DataError` where a file of the data cannot be read."""
-        installed = [info for info in resolved.plugins if not is_file(info.version)]
-        modules = {OWN, *(info.origin for info in installed)}
+        packaged = [info for info in resolved.plugins if not info.is_file]
+        modules = {OWN, *(info.origin for info in packaged)}
         made_by = [name for part in resolved.parts() for name in (part.factory, part.adapter) if name]
         modules |= {name.partition(":")[0] for name in made_by}
-        modules |= {name.replace("-", "_") for name in _shared({info.dist for info in installed})}
+        shared = installed.between(OWN, [info.dist for info in packaged])
+        modules |= {name.replace("-", "_") for name in shared}
         source = resolved.source.build()
         files = source.files() if isinstance(source, FileBackedSource) else ()
         own = (*resolved.trainer.config.libraries, *resolved.cluster.config.libraries)
         return Provenance(
-            libraries=dict(_versions(sorted({*LIBRARIES, *own}))),
+            libraries=installed.versions(sorted({*LIBRARIES, *own})),
             plugins={info.name: _described(info) for info in resolved.plugins},
-            code=dict(sorted(_code(modules))),
+            code=installed.code(modules),
             data={path: fingerprint(path) for path in files},
         )
 
@@ -155,74 +151,8 @@ def fingerprint(path: str) -> str:
     return f"{size}:{hashed.hexdigest()}"
 
 
-def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in libraries:
-        with suppress(PackageNotFoundError):  # vendored, or from a source tree
-            yield name, version(name)
-
-
-def _shared(distributions: Iterable[str]) -> set[str]:
-    """What these require that requires rlcore itself, and what that requires in turn: names as pip's."""
-    shared: set[str] = set()
-    left = set(distributions)
-    required = functools.cache(_required)  # most ask for the same ones
-    while left:
-        new = {name for name in required(left.pop()) - shared if OWN in required(name)}
-        shared |= new
-        left |= new
-    return shared
-
-
-def _required(name: str) -> set[str]:
-    try:
-        wanted = [Requirement(text) for text in distribution(name).requires or ()]
-    except (PackageNotFoundError, ValueError):  # of a source tree, or a file
-        return set()
-    without_extras = {"extra": ""}
-    return {
-        canonicalize_name(requirement.name)
-        for requirement in wanted
-        if requirement.marker is None or requirement.marker.evaluate(without_extras)
-    }
-
-
 def _described(info: PluginInfo) -> dict[str, str]:
     described = {"distribution": info.dist, "version": info.version, "origin": info.origin}
-    try:
-        text = distribution(info.dist).read_text("direct_url.json")  # PEP 610: pip takes secrets out
-    except (PackageNotFoundError, ValueError):  # of a source tree, or a file
-        text = None
-    if text:
-        origin: Any = parse_json(text)
-        commit = origin.get("vcs_info", {}).get("commit_id")
-        described["url"] = f"{origin.get('url')}@{commit}" if commit else str(origin.get("url"))
+    if found := installed.url(info.dist):
+        described["url"] = found
     return described
-
-
-def _code(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Package → hash of its Python files. What is imported from elsewhere, a plugin file too, is left out."""
-    for name, origin, is_package in {outermost for module in modules if (outermost := _outermost(module))}:
-        files = sorted(origin.parent.rglob("*.py")) if is_package else [origin]
-        hashed = hashlib.sha256()
-        for file in filter(Path.is_file, files):  # an editor's lock is a link to nowhere
-            content = file.read_bytes()
-            # Names and lengths too: otherwise code could move from one file into the next unseen.
-            hashed.update(f"{file.relative_to(origin.parent).as_posix()}\0{len(content)}\0".encode())
-            hashed.update(content)
-        yield name, hashed.hexdigest()
-
-
-def _outermost(module: str) -> tuple[str, Path, bool] | None:
-    """The outermost package of `module` that is no namespace, or the module itself; its file; which of them.
-
-    None for what is compiled in, in an archive, or not there.
-    """
-    pieces = module.split(".")
-    for count in range(1, len(pieces) + 1):
-        try:
-            spec = find_spec(".".join(pieces[:count]))
-        except (ImportError, ValueError):
-            return None
-        if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
-            return spec.name, Path(spec.origin), spec.submodule_search_locations is not None
-    return None
