@@ -151,6 +151,6 @@ def test_a_router_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     resolved = run_of("grpo", {"router": "round_robin"})
     with pytest.raises(ConfigError, match="--router: found 'random', expected one of cache_aware, round_ro"):
         run_of("grpo", {"router": "random"})
-    monkeypatch.setattr(type(resolved.engine.config), "router_policies", ())
+    monkeypatch.setattr(type(resolved.engine.config), "routers", {})
     with pytest.raises(ConfigError, match="found round_robin, but --engine local has no router; leave it"):
         run_of("grpo", {"router": "round_robin"})

@@ -82,7 +82,7 @@ from .sample_view import (
     SampleView as SampleView,
 )
 from .sglang_router_launch import (
-    ROUTER_POLICIES as ROUTER_POLICIES,
+    SGLANG_ROUTERS as SGLANG_ROUTERS,
 )
 from .silent_connections import (
     KEEPALIVE_S as KEEPALIVE_S,

@@ -7,8 +7,10 @@ not know every policy. Health checks, retries and circuit breakers are rlcore's:
 import os
 import sys
 
-ROUTER_POLICIES = ("cache_aware", "round_robin", "consistent_hashing")
-"""The POLICY that it can have, for `rlcore.EngineConfig.router_policies`."""
+SGLANG_ROUTERS = dict.fromkeys(
+    ("cache_aware", "round_robin", "consistent_hashing"), "rlcore_toolkit.sglang_router:SglangRouter"
+)
+"""The POLICY that it can have, for `rlcore.EngineConfig.routers`."""
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
 DIVIDED = "divided"
 """Workers are for prefill or for decode."""

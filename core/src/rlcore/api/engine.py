@@ -86,8 +86,6 @@ class Engine(Generic[C]):
     """Of a GPU's memory, what its server takes beside a trainer if no field says it; None: what is left."""
     serves_frozen: ClassVar[bool] = True
     """Whether it serves frozen models: chats, and log-probs of a text."""
-    router: ClassVar[str] = ""
-    """The class of its router, a `rlcore.Router`, where its config names `router_policies`."""
 
     def __init__(self, config: C) -> None:
         self.config = config

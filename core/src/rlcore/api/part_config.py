@@ -190,8 +190,10 @@ class PassingConfig(Config):
 class EngineConfig(PassingConfig):
     """Kind `engine`: what core reads of `--engine.*`."""
 
-    router_policies: ClassVar[tuple[str, ...]] = ()
-    """How a router may divide requests among its servers, the values of `--router`; empty: it has none."""
+    routers: ClassVar[Mapping[str, str]] = {}
+    """How a router may divide requests among its servers, the values of `--router`, each with the class of
+    that router, a `rlcore.Router`; empty: it has none.
+    """
 
     dtype: Literal["fp32", "bf16"] | None = Field(
         default=None, description="dtype of the engine's weights; none: the run's"

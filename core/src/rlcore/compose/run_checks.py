@@ -290,7 +290,7 @@ def eval_complaints(chosen: Inference, settings: Mapping[str, Setting]) -> Itera
 
 def _router_complaints(chosen: Inference) -> Iterator[str]:
     policy, engine = chosen.run.serving.router, chosen.engine
-    policies = engine.config.router_policies
+    policies = engine.config.routers
     if policy is None or policy in policies:
         return
     if not policies:

@@ -28,7 +28,7 @@ class Router(Protocol):
     """Where it answers. Known before it starts."""
 
     def __init__(self, policy: str, *, token: str | None, log_path: Path, divided: bool = False) -> None:
-        """`policy`: one of `EngineConfig.router_policies`; `token`: its own and the servers'.
+        """`policy`: one of `EngineConfig.routers`; `token`: its own and the servers'.
 
         `divided`: some servers compute prompts, and others go on from there (`Engine.router_role`).
         """

@@ -35,9 +35,8 @@ def check_external(prepared: Prepared) -> None:
 
 def check_router(chosen: Inference) -> None:
     """Check that the router of `--router` is installed."""
-    if chosen.run.serving.router is not None:
-        engine = chosen.engine.build()
-        load(engine.router, engine.name).check()
+    if (policy := chosen.run.serving.router) is not None:
+        load(chosen.engine.config.routers[policy], chosen.engine.name).check()
 
 
 def check_ports(first: int | None, engines: int) -> None:

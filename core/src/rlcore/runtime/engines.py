@@ -259,8 +259,7 @@ class EngineGroup:
         policy = self._prepared.resolved.run.serving.router
         if policy is None:
             return None
-        engine = self._part.build()
-        router: Router = load(engine.router, engine.name)(
+        router: Router = load(self._part.config.routers[policy], self._part.name)(
             policy,
             token=self._servers.token,
             log_path=self._prepared.run_dir / LOGS / "router.log",

@@ -5,14 +5,14 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from rlcore import EngineConfig
-from rlcore_toolkit import ROUTER_POLICIES
+from rlcore_toolkit import SGLANG_ROUTERS
 
 
 class LocalConfig(EngineConfig):
     """`--engine.*` of `local`: the small server over transformers."""
 
     preload: ClassVar[tuple[str, ...]] = ("rlcore_local.process",)
-    router_policies = ROUTER_POLICIES
+    routers = SGLANG_ROUTERS
 
     threads: int | None = Field(
         default=None, ge=1, description="threads that the server computes with; none: those of a train worker"

@@ -28,7 +28,6 @@ class LocalEngine(Engine[LocalConfig]):
     """`local`: the server over transformers, the default without a GPU."""
 
     name = "local"
-    router = "rlcore_toolkit.sglang_router:SglangRouter"
     client = "rlcore_local.client:LocalClient"
     routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 

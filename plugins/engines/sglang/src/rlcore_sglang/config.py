@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from rlcore import Diagnosis, EngineConfig, RunConfig, absolute_path
-from rlcore_toolkit import ROUTER_POLICIES
+from rlcore_toolkit import SGLANG_ROUTERS
 
 SPECULATES = "speculative_algorithm"
 DISAGGREGATES, PREFILL, DECODE = "disaggregation_mode", "prefill", "decode"
@@ -24,7 +24,7 @@ class SglangConfig(EngineConfig):
     table: ClassVar[str] = "sglang"
     fields_of: ClassVar[str] = "SGLang's ServerArgs"
     synonyms: ClassVar[Mapping[str, str]] = {"tp_size": "tp_size"}
-    router_policies = ROUTER_POLICIES
+    routers = SGLANG_ROUTERS
 
     python: str | None = Field(
         default=None,

@@ -37,7 +37,6 @@ class SglangEngine(Engine[SglangConfig]):
     """`sglang`: the real server, on GPUs, or on a CPU by the help of `rlcore_sglang.cpu`."""
 
     name = "sglang"
-    router = "rlcore_toolkit.sglang_router:SglangRouter"
     loads_by_transformers = False
     gpu_share = SHARE
     routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({"enable_return_routed_experts": True})
