@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from rlcore.api.config import NAME, Config
-from rlcore.api.errors import ConfigError, PluginError, did_you_mean, ended
+from rlcore.api.errors import ConfigError, PluginError, did_you_mean, ended, one_line
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.select import select, written_out
 from rlcore.config import layers, toml
 from rlcore.config.layers import Layer
-from rlcore.plugins.loader import Plugins, Switches, error_text, load
+from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import PluginInfo, clash_sentence
 
 OFF = "no:"
@@ -117,7 +117,7 @@ class Program:
                         raise PluginError(f"found {command!r}, expected a click.Command with a name")
                 pairs += [(info, command) for command in commands]
             except Exception as error:
-                sentence = f"plugin {info.name!r} of {info} cannot give its commands: {error_text(error)}"
+                sentence = f"plugin {info.name!r} of {info} cannot give its commands: {one_line(error)}"
                 if self.switches.strict:
                     raise PluginError(f"{sentence}.") from error
                 click.echo(f"warning: {sentence}", err=True)

@@ -70,6 +70,7 @@ from .api.errors import (
     WorkerError as WorkerError,
     did_you_mean as did_you_mean,
     faults_of as faults_of,
+    first_line as first_line,
 )
 from .api.generation import (
     CheckingGenerator as CheckingGenerator,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rlcore.api.errors import DataError
+from rlcore.api.errors import DataError, first_line
 from rlcore.api.tokens import Tokenizer, template_text, text_ids
 from rlcore.api.types import Json, Messages, parse_json
 
@@ -107,8 +107,7 @@ def chat_text(
             )
         )
     except Exception as error:  # a template raises jinja2's own errors, a missing one ValueError
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise DataError(f"The tokenizer cannot format the chat: {reason}") from error
+        raise DataError(f"The tokenizer cannot format the chat: {first_line(error)}.") from error
 
 
 def _for_template(message: Mapping[str, Json], *, arguments_as_text: bool) -> dict[str, Json]:

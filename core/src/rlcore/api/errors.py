@@ -35,18 +35,30 @@ class PluginError(UserError):
     """A plugin that is missing, broken or clashes with another one."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, without a full stop; of one without a text, its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).removesuffix(".")
+
+
+def one_line(error: BaseException) -> str:
+    """An error's type and its whole text, without a full stop; of a `PluginError`, the text alone."""
+    text = " ".join(str(error).split()).removesuffix(".")  # torch's take several lines
+    if isinstance(error, PluginError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def told(error: Exception) -> str:
-    """What a plugin raised: its type, its text, and the last line outside of core.
+    """What a plugin raised, in one line, and the last line of code outside of core.
 
     Lines of a module with `__tracebackhide__` do not count either: it only calls what a user wrote.
     """
-    name, core, place = type(error).__name__, Path(__file__).parents[1], ""
-    text = " ".join(str(error).split())  # torch's take several lines
+    core, place = Path(__file__).parents[1], ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if not (Path(file).is_relative_to(core) or frame.f_globals.get("__tracebackhide__")):
             place = f" ({file}, line {line})"
-    return f"{name}: {text}{place}" if text else f"{name}{place}"
+    return f"{one_line(error)}{place}"
 
 
 @contextlib.contextmanager

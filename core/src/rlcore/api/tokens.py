@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from rlcore.api.errors import MissingPackageError, ModelError
+from rlcore.api.errors import MissingPackageError, ModelError, first_line
 from rlcore.api.types import Json
 
 CHECKED_AHEAD = 10_000
@@ -66,9 +66,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             backend.no_truncation()
             backend.no_padding()
     except Exception as error:  # the tokenizers package raises bare Exception for a file that it cannot read
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         kind = "" if type(error) is Exception else f"{type(error).__name__}: "
-        raise ModelError(f"{path}: the tokenizer cannot be loaded ({kind}{reason}).") from error
+        raise ModelError(f"{path}: the tokenizer cannot be loaded ({kind}{first_line(error)}).") from error
     return cast(Tokenizer, tokenizer)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.errors import ModelError, did_you_mean
+from rlcore.api.errors import ModelError, did_you_mean, first_line
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.types import parse_json
 from rlcore.checkpoint.folder import COMPLETE_MARKER
@@ -156,5 +156,4 @@ def hub_config(name: str, asked: str) -> str:
 
 
 def _hub_sentence(asked: str, name: str, error: Exception) -> str:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(".")
-    return f"{asked}: {name!r} is no directory here and could not be had from the hub: {reason}."
+    return f"{asked}: {name!r} is no directory here and could not be had from the hub: {first_line(error)}."

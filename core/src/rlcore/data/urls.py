@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import IO
 
-from rlcore.api.errors import DataError
+from rlcore.api.errors import DataError, first_line
 
 _PACKAGES = {
     **{"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"},
@@ -31,12 +31,12 @@ def open_file(path: str) -> IO[bytes]:
     except FileNotFoundError as error:
         # fsspec raises it for whatever went wrong, a refused connection too, with the reason behind it
         if error.__cause__ is not None and not isinstance(error.__cause__, FileNotFoundError):
-            raise DataError(f"{path}: cannot be read: {_line(error.__cause__)}") from error
+            raise DataError(f"{path}: cannot be read: {first_line(error.__cause__)}.") from error
         raise DataError(f"{path}: no such file.") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except Exception as error:  # each file system has errors of its own, such as botocore's
-        raise DataError(f"{path}: cannot be read: {type(error).__name__}: {_line(error)}") from error
+        raise DataError(f"{path}: cannot be read: {type(error).__name__}: {first_line(error)}.") from error
 
 
 def _remote(path: str) -> IO[bytes]:
@@ -48,14 +48,9 @@ def _remote(path: str) -> IO[bytes]:
         system, inner = fsspec.core.url_to_fs(path)
     except ImportError as error:
         package = _PACKAGES.get(path.partition("://")[0])
-        raise DataError(
-            f"{path}: {_line(error).rstrip('.')}" + (f"; pip install {package}." if package else ".")
-        ) from error
+        advice = f"; pip install {package}" if package else ""
+        raise DataError(f"{path}: {first_line(error)}{advice}.") from error
     except ValueError as error:
-        raise DataError(f"{path}: fsspec knows no such URL: {_line(error)}") from error
+        raise DataError(f"{path}: fsspec knows no such URL: {first_line(error)}.") from error
     file: IO[bytes] = system.open(inner, "rb")
     return file
-
-
-def _line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

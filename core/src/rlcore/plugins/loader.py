@@ -29,7 +29,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 import rlcore
 from rlcore.api import hookspecs
 from rlcore.api.config import NAME
-from rlcore.api.errors import PluginError, did_you_mean, ended
+from rlcore.api.errors import PluginError, did_you_mean, ended, one_line
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.records import Component, ForeignSetting, Kind
 from rlcore.plugins import files
@@ -112,7 +112,7 @@ class Plugins:
                 yield from list(give())
             except Exception as error:  # they are for a hint alone
                 whose = next(info for info in self.infos if info.name == implementation.plugin_name)
-                why = error_text(error)
+                why = one_line(error)
                 _log.warning("plugin %r of %s cannot give its foreign settings: %s", whose.name, whose, why)
 
 
@@ -193,7 +193,7 @@ class _Loader:
             self.entries += entries
             self.adapters += adapters
         except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
-            self.reject(info, f"{error_text(error)}{_import_advice(info, error)}")
+            self.reject(info, f"{one_line(error)}{_import_advice(info, error)}")
             if self.manager.has_plugin(info.name):
                 self.manager.unregister(name=info.name)
         else:
@@ -343,12 +343,6 @@ def _is_kept(point: EntryPoint, kept: Mapping[str, ModuleType]) -> bool:
 
 def _dist(point: EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else (UNKNOWN, "0")
-
-
-def error_text(error: BaseException) -> str:
-    """An error of a plugin, in one line without a full stop."""
-    text = " ".join(str(error).split()).removesuffix(".")
-    return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}"
 
 
 def _functions(info: PluginInfo, module: ModuleType, adapters: Iterable[Adapter]) -> Iterator[Entry]:

@@ -181,7 +181,7 @@ def test_an_error_names_the_line_of_the_function_alone() -> None:
     assert failure.reason == f"ValueError: 4 ({__file__}, line {line})"
     [failure, _] = checked_scores(part("of_columns").build(settings={}), GROUP)
     assert isinstance(failure, Failure)
-    assert failure.reason.endswith("(reward, teacher, …).")
+    assert failure.reason.endswith("(reward, teacher, …)")
 
 
 def test_a_function_that_is_no_factory() -> None:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlcore import DeltaError, checksum
+from rlcore import DeltaError, checksum, first_line
 from rlcore_toolkit.cpu_kernels import by_rows
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def read_changes(file: Path) -> Changes:
         with safe_open(file, framework="pt") as opened:
             return Changes.model_validate_json((opened.metadata() or {}).get(_KEY, ""))
     except (SafetensorError, OSError, ValidationError) as error:
-        raise DeltaError(f"{file} cannot be read as changes of weights: {_line(error)}.") from error
+        raise DeltaError(f"{file} cannot be read as changes of weights: {first_line(error)}.") from error
 
 
 def apply_delta(file: Path, held: Mapping[str, Tensor], version: str) -> Iterator[tuple[str, Tensor]]:
@@ -116,7 +116,7 @@ def apply_delta(file: Path, held: Mapping[str, Tensor], version: str) -> Iterato
                     )
                 yield name, value
     except (SafetensorError, OSError, ValueError) as error:
-        raise DeltaError(f"{file} is damaged: {_line(error)}.") from error
+        raise DeltaError(f"{file} is damaged: {first_line(error)}.") from error
 
 
 def compress(old: Tensor, new: Tensor) -> Tensor:
@@ -155,7 +155,3 @@ def _codec() -> Codec:
 
 def _digest(packed: Tensor) -> str:
     return hashlib.blake2b(packed.numpy().data, digest_size=16).hexdigest()
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].removesuffix(".")

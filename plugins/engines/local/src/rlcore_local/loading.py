@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from rlcore import ModelError
+from rlcore import ModelError, first_line
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -19,7 +19,8 @@ def load_config(model_path: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(model_path, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"--model-path {model_path}: config.json cannot be used: {_line(error)}") from error
+        reason = first_line(error)
+        raise ModelError(f"--model-path {model_path}: config.json cannot be used: {reason}.") from error
 
 
 def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype) -> PreTrainedModel:
@@ -30,7 +31,7 @@ def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype)
         )
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:  # a quantization's library
         raise ModelError(
-            f"--model-path {model_path}: the weights cannot be loaded: {_line(error)}"
+            f"--model-path {model_path}: the weights cannot be loaded: {first_line(error)}."
         ) from error
     return _for_inference(model)
 
@@ -42,7 +43,7 @@ def load_tensors(
     try:
         model: PreTrainedModel = kind.from_pretrained(None, config=config, state_dict=tensors, dtype=dtype)
     except (ValueError, RuntimeError, KeyError) as error:
-        raise ModelError(f"The weights cannot be loaded: {_line(error)}") from error
+        raise ModelError(f"The weights cannot be loaded: {first_line(error)}.") from error
     return _for_inference(model)
 
 
@@ -73,7 +74,3 @@ def context_length_of(config: Any, asked: int | None) -> int:
     if own is not None and asked is not None and asked > own:
         raise ModelError(f"--context-length {asked} is more than the model's max_position_embeddings {own}.")
     return asked or own or 0
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 
-from rlcore import ConfigError, Json
+from rlcore import ConfigError, Json, first_line
 from rlcore_toolkit import call_in_thread
 from rlcore_tools.toolbox import BadCallError
 
@@ -91,7 +91,7 @@ def _model(name: str, function: Callable[..., Any]) -> type[BaseModel]:
         )
     except (PydanticSchemaGenerationError, NameError) as error:
         raise ConfigError(
-            f"--generator.function {name}: a type hint has no JSON schema: {str(error).splitlines()[0]}"
+            f"--generator.function {name}: a type hint has no JSON schema: {first_line(error)}."
         ) from error
     return made
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, ClassVar, Never
 
-from rlcore import DataError, Json, is_url, open_file
+from rlcore import DataError, Json, first_line, is_url, open_file
 
 _GROUPS_KEPT = 2
 """Decoded row groups of a parquet file that stay in memory."""
@@ -207,8 +207,4 @@ class Parquet(RowFile):
         return self._table
 
     def _unreadable(self, error: Exception) -> DataError:
-        return DataError(f"{self.path}: cannot be read as parquet: {_line(error)}")
-
-
-def _line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        return DataError(f"{self.path}: cannot be read as parquet: {first_line(error)}.")

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from rlcore import CheckpointError
+from rlcore import CheckpointError, first_line
 
 METADATA_GLOBALS = frozenset(
     {
@@ -66,5 +66,4 @@ def read_tensors(path: Path) -> Any:
     except FileNotFoundError:
         raise CheckpointError(f"The checkpoint file {path} does not exist.") from None
     except Exception as error:  # a damaged file raises nearly any exception
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise CheckpointError(f"The checkpoint file {path} is refused: {reason}.") from error
+        raise CheckpointError(f"The checkpoint file {path} is refused: {first_line(error)}.") from error
