@@ -11,10 +11,11 @@ from typing import Any, NoReturn
 
 import click
 
-from rlcore.api.errors import PluginError, RlcoreError, Terminated, did_you_mean
+from rlcore.api.errors import PluginError, RlcoreError, did_you_mean
 from rlcore_cli import __version__, plugin
 from rlcore_cli.program import Program, early_options, help_of, split, start
 from rlcore_jsonl import plugin as jsonl
+from rlcore_machine import Terminated
 
 INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2

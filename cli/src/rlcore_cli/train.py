@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.api.errors import CheckpointError, ConfigError, PluginError, Terminated
+from rlcore.api.errors import CheckpointError, ConfigError, PluginError
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Component, Kind
 from rlcore.checkpoint.folder import newest_complete
@@ -30,6 +30,7 @@ from rlcore.runtime.state import check_format
 from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import check_same_past
+from rlcore_machine import Terminated
 
 if TYPE_CHECKING:
     from rlcore.api.trainer import Trainer

@@ -65,7 +65,6 @@ from .api.errors import (
     RlcoreError as RlcoreError,
     RunError as RunError,
     StaleWeightsError as StaleWeightsError,
-    Terminated as Terminated,
     UserError as UserError,
     WorkerError as WorkerError,
     did_you_mean as did_you_mean,

@@ -1,5 +1,6 @@
 """Processes of one machine that start fast and leave nothing behind. Knows nothing of RL."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rlcore_machine.fork_server import Forked, ForkServer, name_process
@@ -9,12 +10,14 @@ from rlcore_machine.threads import switch_threads_often
 
 if TYPE_CHECKING:
     from rlcore_machine.server_process import ServerProcess
+    from rlcore_machine.signals import Terminated
 
 __all__ = [
     "LOOPBACK",
     "ForkServer",
     "Forked",
     "ServerProcess",
+    "Terminated",
     "defer_collection",
     "deferred_collection",
     "free_port",
@@ -25,11 +28,13 @@ __all__ = [
     "switch_threads_often",
 ]
 
+_ON_DEMAND = {"ServerProcess": "server_process", "Terminated": "signals"}
+"""Name → its module. These import urllib and asyncio, which take time, and a process that only forks does not
+need them.
+"""
+
 
 def __getattr__(name: str) -> Any:
-    # On demand: urllib is slow to import, and a process that only forks does not need it.
-    if name == "ServerProcess":
-        from rlcore_machine.server_process import ServerProcess
-
-        return ServerProcess
+    if name in _ON_DEMAND:
+        return getattr(import_module(f"rlcore_machine.{_ON_DEMAND[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

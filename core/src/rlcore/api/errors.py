@@ -120,10 +120,6 @@ class NotFiniteError(RunError, ArithmeticError):
     """A loss or a gradient that is not finite."""
 
 
-class Terminated(BaseException):
-    """SIGTERM, where there was nothing to save: what KeyboardInterrupt is to SIGINT."""
-
-
 def ended(sentence: str) -> str:
     """`sentence` with its full stop, where it does not end with a question already."""
     return sentence if sentence.endswith("?") else f"{sentence.removesuffix('.')}."

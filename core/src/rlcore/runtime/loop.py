@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from rlcore.engines.publish_file import WeightsLocation
     from rlcore.rollout.teacher import TeacherEngine
     from rlcore.runtime.engines import EngineGroup
-    from rlcore.runtime.signals import StopSignals
     from rlcore.runtime.state import RunState
     from rlcore.runtime.trainer import TrainerGroup
     from rlcore.runtime.worker import UpdateResult
     from rlcore.tracking.trackers import Trackers
+    from rlcore_machine.signals import StopSignals
 
 _log = logging.getLogger(__name__)
 

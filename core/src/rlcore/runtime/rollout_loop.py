@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rlcore.rollout.teacher import TeacherEngine
     from rlcore.runtime.engines import EngineGroup
     from rlcore.runtime.prepared import Prepared
-    from rlcore.runtime.signals import StopSignals
     from rlcore.runtime.state import RunState
     from rlcore.tracking.trackers import Trackers
+    from rlcore_machine.signals import StopSignals
 
 
 @dataclass(kw_only=True)

@@ -29,7 +29,6 @@ from rlcore.runtime.rollout_loop import RolloutLoop
 from rlcore.runtime.saved_rollouts import SavedRollouts
 from rlcore.runtime.serving import Serving
 from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_setups
-from rlcore.runtime.signals import StopSignals
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
 from rlcore.tasks import together
@@ -38,6 +37,7 @@ from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine import settle_heap, switch_threads_often
 from rlcore_machine.reaper import Reaper, scratch
+from rlcore_machine.signals import StopSignals
 
 STOPPING = "Stopping what was started"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rlcore.api.errors import RlcoreError, Terminated
+from rlcore.api.errors import RlcoreError
 from rlcore.compose.resolved import Resolved
 from rlcore.runtime.connect import connect, opened
 from rlcore.runtime.placement import bundles_of, cpus_of, place
@@ -18,8 +18,8 @@ from rlcore.runtime.provenance import Provenance
 from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses
-from rlcore.runtime.signals import signals_raise
 from rlcore.tracking.display import Display, Summary
+from rlcore_machine.signals import Terminated, signals_raise
 
 
 def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, display: Display) -> Summary:

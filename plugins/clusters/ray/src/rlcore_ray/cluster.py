@@ -26,13 +26,11 @@ from rlcore import (
     CallFailed,
     ConfigError,
     RlcoreError,
-    Terminated,
     WorkerError,
 )
+from rlcore_machine import LOOPBACK, Terminated
 from rlcore_ray.config import RayConfig
 from rlcore_toolkit import watch_processes
-
-LOOPBACK = "127.0.0.1"
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -8,7 +8,7 @@ import sys
 
 CODE = """
 import os, signal, sys, time
-from rlcore.runtime import signals
+from rlcore_machine import signals
 signals.END_LIMIT_S = float(sys.argv[1])
 try:
     with signals.signals_raise():

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, wherever it waits.
+"""SIGINT, SIGTERM and SIGHUP: the first ends a run cleanly, wherever it waits.
 
 While it ends further ones do nothing, so that the process can say its last line; one that comes a minute
 after the first ends the process where it stands.
@@ -15,14 +15,16 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from rlcore.api.errors import Terminated
-
 END_LIMIT_S = 60.0
 """Seconds that the end of a run may take before another signal cuts it short."""
 _ending_since = 0.0
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 """Why a run ended at once: SIGINT or SIGTERM."""
+
+
+class Terminated(BaseException):
+    """SIGTERM, where there was nothing to save: what KeyboardInterrupt is to SIGINT."""
 
 
 @contextlib.contextmanager
