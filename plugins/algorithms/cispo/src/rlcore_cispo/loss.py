@@ -1,7 +1,8 @@
 """The policy gradient with clipped importance weights."""
 
-from rlcore import LossInputs, LossOutput, importance_ratio, policy_gradient
+from rlcore import LossInputs, LossOutput, importance_ratio
 from rlcore_cispo.config import CispoConfig
+from rlcore_toolkit import policy_gradient
 
 
 class Cispo:

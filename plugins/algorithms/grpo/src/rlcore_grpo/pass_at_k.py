@@ -4,8 +4,9 @@ from math import comb, fsum, sqrt
 
 from torch import Tensor
 
-from rlcore import TrainBatch, rollout_rewards
+from rlcore import TrainBatch
 from rlcore_grpo.config import PassAtKConfig
+from rlcore_toolkit import rollout_rewards
 
 
 class PassAtKAdvantage:
