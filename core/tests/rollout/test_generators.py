@@ -69,7 +69,7 @@ def pipeline(engine: TokenEngine, name: str) -> GroupPipeline:
 async def test_a_function_is_a_generator_and_nothing_else() -> None:
     generator = built("one_answer")
     assert not isinstance(generator, GroupGenerator | ClosableGenerator)
-    with pytest.raises(PluginError, match="'broken' cannot be built: RuntimeError: no licence"):
+    with pytest.raises(PluginError, match="'broken' failed: RuntimeError: no licence"):
         built("broken")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcore.api.errors import PluginError, RlcoreError
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
-from rlcore.api.part import Part
+from rlcore.api.part import Part, built
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample
 
@@ -65,19 +65,12 @@ class FunctionGenerator:
 def build_generator(part: Part) -> Generator:
     """The generator of `part`.
 
-    Its factory makes the generator, or is itself a coroutine function that generates. An error of the factory
-    becomes a `PluginError`, unless it is one of rlcore's already.
+    Its factory makes the generator, or is itself a coroutine function that generates.
     """
     factory: Any = part.load()
     if inspect.iscoroutinefunction(factory):
         return FunctionGenerator(factory, part.name)
-    try:
-        generator: Generator = part.build()
-    except RlcoreError:
-        raise
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        raise PluginError(f"The generator {part.name!r} cannot be built: {why}.") from error
+    generator: Generator = built(part, "generator")
     return generator
 
 
