@@ -35,12 +35,12 @@ from rlcore.rollout.context import EngineContext
 from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.rollout.rewards import RewardPool
-from rlcore.tasks import together
 from rlcore_filters.config import DuplicatesConfig
 from rlcore_filters.filters import Duplicates
 from rlcore_machine import settle_heap
 from rlcore_machine.network import free_port
 from rlcore_machine.server_process import ServerProcess
+from rlcore_machine.tasks import together
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_testing.token_engine import ByteTokenizer
 from rlcore_text.config import ExactMatchConfig

@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.tasks import together
 from rlcore_local.client import LocalClient
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
@@ -30,6 +29,7 @@ from rlcore_local.weights import Weights
 from rlcore_machine import keep_memory
 from rlcore_machine.network import free_port
 from rlcore_machine.server_process import ServerProcess
+from rlcore_machine.tasks import together
 
 VOCAB = 512
 PROMPT_TOKENS = 16

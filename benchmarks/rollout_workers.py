@@ -34,8 +34,8 @@ from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.runtime.trainer import BundleSlot
-from rlcore.tasks import together
 from rlcore_machine import settle_heap
+from rlcore_machine.tasks import together
 from rlcore_processes.cluster import ProcessCluster
 from rlcore_processes.config import ProcessesConfig
 from rlcore_testing.chat import save_chat_tokenizer

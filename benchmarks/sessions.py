@@ -25,12 +25,12 @@ from rlcore.api.tokens import Tokenizer, load_tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.engines.client import EngineClient
 from rlcore.rollout.context import EngineContext
-from rlcore.tasks import together
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_machine import settle_heap
 from rlcore_machine.network import free_port
 from rlcore_machine.server_process import ServerProcess
+from rlcore_machine.tasks import together
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 from rlcore_testing.caller import BODIES, HERMES_END, THOUGHTS, make_caller

@@ -11,7 +11,7 @@ from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import FleetEngine
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 from rlcore_testing.engine_server import TOKEN, HereLauncher
 
 MEMBERS = 6

@@ -21,11 +21,11 @@ from rlcore.runtime.prepare import prepare_served
 from rlcore.runtime.prepared import Served
 from rlcore.runtime.run_folder import SAMPLES_FOLDER, run_folder
 from rlcore.runtime.serving import Serving
-from rlcore.tasks import first, together
 from rlcore_jsonl.tracker import write_samples
 from rlcore_machine import settle_heap
 from rlcore_machine.reaper import Reaper, scratch
 from rlcore_machine.signals import signals_raise
+from rlcore_machine.tasks import first, together
 
 if TYPE_CHECKING:
     from rlcore.compose.resolved import Inference

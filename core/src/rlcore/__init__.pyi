@@ -409,10 +409,6 @@ from .runtime.run_folder import (
     SAMPLES_FOLDER as SAMPLES_FOLDER,
     read_metrics as read_metrics,
 )
-from .tasks import (
-    end_tasks as end_tasks,
-    together as together,
-)
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,
 )

@@ -15,8 +15,8 @@ from aiohttp.test_utils import TestServer
 from rlcore.api.errors import EngineError
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
-from rlcore.tasks import together
 from rlcore_machine.network import free_port
+from rlcore_machine.tasks import together
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -16,8 +16,8 @@ from rlcore.engines.client import EngineClient
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
-from rlcore.tasks import together
 from rlcore_local.testing import LOCAL
+from rlcore_machine.tasks import together
 from rlcore_testing.engine_server import HereLauncher
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 

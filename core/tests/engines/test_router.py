@@ -14,8 +14,8 @@ from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.router import RoutedEngine
 from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
-from rlcore.tasks import together
 from rlcore_local.testing import LOCAL
+from rlcore_machine.tasks import together
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.engine_server import TOKEN, HereLauncher
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher

@@ -11,6 +11,7 @@ from rlcore_machine.threads import switch_threads_often
 if TYPE_CHECKING:
     from rlcore_machine.server_process import ServerProcess
     from rlcore_machine.signals import Terminated
+    from rlcore_machine.tasks import end_tasks, together
 
 __all__ = [
     "LOOPBACK",
@@ -20,15 +21,22 @@ __all__ = [
     "Terminated",
     "defer_collection",
     "deferred_collection",
+    "end_tasks",
     "free_port",
     "keep_memory",
     "listen",
     "name_process",
     "settle_heap",
     "switch_threads_often",
+    "together",
 ]
 
-_ON_DEMAND = {"ServerProcess": "server_process", "Terminated": "signals"}
+_ON_DEMAND = {
+    "ServerProcess": "server_process",
+    "Terminated": "signals",
+    "end_tasks": "tasks",
+    "together": "tasks",
+}
 """Name → its module. These import urllib and asyncio, which take time, and a process that only forks does not
 need them.
 """

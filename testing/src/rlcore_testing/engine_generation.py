@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from rlcore.api.errors import EngineError
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 from rlcore_testing.engine_abilities import Abilities
 from rlcore_testing.engine_reference import (
     COLD,

@@ -9,8 +9,9 @@ from functools import partial
 
 from torch import Tensor
 
-from rlcore import EngineClient, Publisher, WeightsLocation, together
+from rlcore import EngineClient, Publisher, WeightsLocation
 from rlcore.engines.stream import Pieces, WeightStream
+from rlcore_machine import together
 
 
 async def publish(

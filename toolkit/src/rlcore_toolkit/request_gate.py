@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from rlcore import Completion, EngineContext, GenerationClient, GroupScorer, Sampling, Tokenizer, together
+from rlcore import Completion, EngineContext, GenerationClient, GroupScorer, Sampling, Tokenizer
+from rlcore_machine import together
 from rlcore_toolkit.partial import INTERRUPTED, Partial, RequestKey, join, without_unread_text
 
 ABORT_AGAIN_S = 0.05

@@ -13,7 +13,7 @@ from rlcore.api.dtypes import DTYPE_OF_NAME
 from rlcore.api.errors import ConfigError, EngineError
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 
 TOKEN = "RLCORE_ENGINE_TOKEN"
 """The environment variable with the bearer token of the servers, which no file may hold."""

@@ -11,7 +11,7 @@ from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.supervised_engine import LostError, RunningServer, SupervisedEngine
-from rlcore.tasks import first
+from rlcore_machine.tasks import first
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from rlcore.engines.publish_file import (
     write_version,
 )
 from rlcore.engines.stream import Piece
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 
 AskTrainer = Callable[..., Awaitable[Any]]
 """`ask(call, *arguments)` runs `answer` of the first train worker's publisher, beside training."""

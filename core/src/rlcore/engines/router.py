@@ -14,7 +14,7 @@ from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import is_fault
 from rlcore.engines.supervised_engine import SupervisedEngine
-from rlcore.tasks import first, together
+from rlcore_machine.tasks import first, together
 
 
 class Router(Protocol):

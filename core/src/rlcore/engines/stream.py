@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.api.errors import EngineError
-from rlcore.tasks import end_tasks
+from rlcore_machine.tasks import end_tasks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from rlcore.engines.client_http import UnreachableError, is_fault
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import OutdatedError
-from rlcore.tasks import end_tasks
+from rlcore_machine.tasks import end_tasks
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer
 from rlcore.api.tokens import Tokenizer, text_ids
 from rlcore.api.types import Sample, Sampling
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 
 D = TypeVar("D")
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import blamed, check_generated, name_of
 from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, Draw, GroupOutcome, Versions, new_samples, retried
 from rlcore.rollout.rewards import ERROR_KEY
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 
 TIMED_OUT = "timed_out"
 """The failure of a sample whose generator took longer than `--generator-timeout`."""

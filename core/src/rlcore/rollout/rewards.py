@@ -28,8 +28,8 @@ from rlcore.api.types import RewardStatus, Sample
 from rlcore.rollout import reward_worker
 from rlcore.rollout.reward_worker import LENGTH, message
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
-from rlcore.tasks import together
 from rlcore_machine import Forked, ForkServer
+from rlcore_machine.tasks import together
 
 START_LIMIT_S = 120.0
 """Seconds to import the rewards, and to build them."""

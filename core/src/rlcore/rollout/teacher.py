@@ -16,7 +16,7 @@ from rlcore.api.server_config import frozen_name
 from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer
 from rlcore.api.types import Group, Prompt, Sample
 from rlcore.engines.client import EngineClient
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 
 TOKEN = "RLCORE_TEACHER_TOKEN"
 """The environment variable with the bearer token of the teacher's server, which no file may hold."""

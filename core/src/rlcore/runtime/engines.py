@@ -22,7 +22,7 @@ from rlcore.engines.tally import tally_metrics
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup
-from rlcore.tasks import together
+from rlcore_machine.tasks import together
 
 if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient, MemoryTag

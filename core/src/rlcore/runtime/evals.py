@@ -17,8 +17,8 @@ from rlcore.api.part import Part, RewardPart
 from rlcore.compose.evals import EvalConfig, EvalSet
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, sampling_of
 from rlcore.rollout.rewards import RewardPool
-from rlcore.tasks import end_tasks
 from rlcore.tracking.trace import RUN, Trace
+from rlcore_machine.tasks import end_tasks
 
 if TYPE_CHECKING:
     from rlcore.api.generation import GroupScorer

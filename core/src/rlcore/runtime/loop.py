@@ -23,8 +23,8 @@ from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
 from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
-from rlcore.tasks import end_tasks
 from rlcore.tracking.trace import RUN, Trace
+from rlcore_machine.tasks import end_tasks
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,7 +21,7 @@ from rlcore.rollout.generators import Generators, name_of
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.rollout_messages import FromDriver, Message, changed, changes_of
 from rlcore.runtime.rollout_worker import RolloutWorker, pickled_error
-from rlcore.tasks import end_tasks, together
+from rlcore_machine.tasks import end_tasks, together
 
 if TYPE_CHECKING:
     from rlcore.api.packed import PackedInts

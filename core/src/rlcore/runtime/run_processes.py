@@ -31,13 +31,13 @@ from rlcore.runtime.serving import Serving
 from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_setups
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
-from rlcore.tasks import together
 from rlcore.tracking.display import Display
 from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine import settle_heap, switch_threads_often
 from rlcore_machine.reaper import Reaper, scratch
 from rlcore_machine.signals import StopSignals
+from rlcore_machine.tasks import together
 
 STOPPING = "Stopping what was started"
 

@@ -16,8 +16,8 @@ from rlcore.api.errors import EngineError, RlcoreError
 from rlcore.api.part import Part, load
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.runtime.actors import BEAT_SECONDS, watched, within
-from rlcore.tasks import first, together
 from rlcore_machine.network import free_port
+from rlcore_machine.tasks import first, together
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Actor, Cluster

@@ -23,8 +23,8 @@ from rlcore.runtime.remote_role import peers_of
 from rlcore.runtime.role_worker import RoleWorker
 from rlcore.runtime.sent_batch import to_arrays
 from rlcore.runtime.worker import TrainWorker, UpdateResult, WorkerSetup
-from rlcore.tasks import together
 from rlcore_machine.network import LOOPBACK
+from rlcore_machine.tasks import together
 
 if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch

@@ -12,9 +12,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from rlcore import Completion, EngineClient, EngineError, RefusedError, Sampling, UnreachableError, together
+from rlcore import Completion, EngineClient, EngineError, RefusedError, Sampling, UnreachableError
 from rlcore_local.client import LocalClient
 from rlcore_local.testing import LOCAL
+from rlcore_machine import together
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
 from rlcore_testing.tiny import without_end

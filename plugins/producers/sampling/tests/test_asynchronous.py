@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import rlcore.tasks
+import rlcore_machine.tasks
 from rlcore.api.config import Config
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext
@@ -426,7 +426,7 @@ async def test_a_generator_that_swallows_its_cancellation_is_stopped(
             raise AssertionError("it was never to end")
 
     deaf = set[int]()
-    monkeypatch.setattr(rlcore.tasks, "CANCEL_AGAIN_S", 0.05)
+    monkeypatch.setattr(rlcore_machine.tasks, "CANCEL_AGAIN_S", 0.05)
     world = make_world(max_staleness=max_staleness, group_size=1, generator=Deaf())
     before = asyncio.all_tasks()
     async with asyncio.timeout(LIMIT_S):

@@ -15,9 +15,8 @@ from rlcore import (
     EngineClient,
     Piece,
     WeightsLocation,
-    together,
 )
-from rlcore_machine import LOOPBACK
+from rlcore_machine import LOOPBACK, together
 from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
 from rlcore_toolkit.publishers.bucket import flatten_tensors
 from rlcore_toolkit.publishers.stream import StreamPublisher

@@ -7,8 +7,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rlcore import Completion, EngineClient, Sampling, end_tasks
+from rlcore import Completion, EngineClient, Sampling
 from rlcore_local.joint_requests import GENERATE, JointRequests
+from rlcore_machine import end_tasks
 
 
 class LocalClient(EngineClient):

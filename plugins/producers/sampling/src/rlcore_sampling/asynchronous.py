@@ -8,7 +8,8 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from rlcore import Group, ProducerContext, Rollout, RunError, Sampling, Versions, end_tasks
+from rlcore import Group, ProducerContext, Rollout, RunError, Sampling, Versions
+from rlcore_machine import end_tasks
 from rlcore_sampling.buffer import BufferedDraw
 from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.staleness import chosen_batch, newest, oldest, without_stale

@@ -23,8 +23,8 @@ from rlcore import (
     Verdict,
     Versions,
     faults_of,
-    together,
 )
+from rlcore_machine import together
 from rlcore_sampling.baseline import greedy, with_baseline
 from rlcore_sampling.prompt_queue import PromptQueue
 from rlcore_sampling.tally import Tally

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from rlcore import Prompt, RewardConfig, Sample, Score, Tokenizer, together, token_spans
+from rlcore import Prompt, RewardConfig, Sample, Score, Tokenizer, token_spans
 from rlcore_functions import slime
 from rlcore_functions.parameters import (
     GROUP_PARAMETERS,
@@ -26,6 +26,7 @@ from rlcore_functions.parameters import (
     TOKENIZER,
     TRL_LOGS,
 )
+from rlcore_machine import together
 
 __tracebackhide__ = True  # an error names a line of the function, not of what calls it
 
