@@ -19,16 +19,19 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.api.config import Config
 from rlcore.api.part import Part
+from rlcore.api.producer import Rollout
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt
 from rlcore.plugins.loader import Switches, load
+from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore_cli import plugin as cli
 from rlcore_cli.main import run
 from rlcore_cli.naming import Offer, offers
 from rlcore_cli.program import start
 from rlcore_jsonl.tracker import Jsonl
 from rlcore_megatron.testing.bridges import BridgeConformance
+from rlcore_testing import tensors
 from rlcore_testing.conformance import Subject
 from rlcore_testing.filters import scored
 
@@ -46,6 +49,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "generator session": ("--generator.agent", "parts_of_check:agent"),
     "generator tools": ("--generator.function", "parts_of_check:add", "--data", "{folder}/chat.jsonl"),
     "model_hook freeze": ("--model-hook.freeze.pattern", "norm"),
+    "producer saved": ("--producer.path", "{folder}"),
     "reward ifeval": ("--data", "{folder}/rows.jsonl"),
     "reward multiple_choice": ("--data", "{folder}/rows.jsonl"),
     "reward reasoning_gym": ("--task", "reasoning_gym"),
@@ -146,6 +150,11 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     }
     tracker.rollout(1, [scored(index, 1.0, **asked, rollout_id=f"0.{index}") for index in range(3)])
     tracker.end("completed")
+    batch = tensors.scored([1.0, 0.0], [0, 0])
+    batch = batch.with_columns(per_token={"fresh": torch.ones(4)})
+    for step in (1, 2, 3):
+        metrics = {"rollout/response_tokens": 4.0}
+        save_rollout(folder, Rollout(step=step, version=step - 1, groups=(), metrics=metrics), batch)
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"

@@ -9,12 +9,17 @@ import torch
 from command import Run, rows
 from documented import undocumented
 
-from rlcore.learning.batch_file import load_batch, read_about
+from rlcore_saved.batch_file import load_batch, read_about
 
 SETTINGS = (
     *("train", "--algo", "grpo", "--model", "qwen3", "--steps", "3", "--prompts-per-step", "8"),
     *("--group-size", "4", "--minibatches", "2", "--kl-coef", "0.1", "--no-filter", "--eval-prompts", "4"),
 )
+
+
+def saved_of(folder: Path) -> tuple[str, ...]:
+    """The run again, on the rollouts that lie in `folder`."""
+    return (*SETTINGS, "--producer", "saved", "--producer.path", str(folder))
 
 
 def trained(run_dir: Path) -> list[dict[str, Any]]:
@@ -37,7 +42,7 @@ def test_training_alone_repeats_the_whole_run_to_the_last_bit(run: Run, tmp_path
     assert all(row["perf/train_tflops"] > 0 and "perf/mfu" not in row for row in rows(whole)[1:])
     saved = whole / "rollouts"
     assert [file.name for file in sorted(saved.iterdir())] == [f"{n}.safetensors" for n in (1, 2, 3)]
-    command = run(*SETTINGS, "--only", "train", "--rollouts", str(whole), "--run-dir", str(half))
+    command = run(*saved_of(whole), "--run-dir", str(half))
     assert "step 3/3" in command.stdout
     assert trained(half)[1:] == trained(whole)[1:]
     assert not (half / "logs" / "engine-0.log").exists(), "no engine is started"
@@ -46,13 +51,13 @@ def test_training_alone_repeats_the_whole_run_to_the_last_bit(run: Run, tmp_path
     assert {"advantages", "old_log_probs", "reference_log_probs", "weights"} <= of_rank.per_token.keys()
     fewer = tmp_path / "fewer"
     (saved / "2.safetensors").unlink()
-    command = run(*SETTINGS, "--only", "train", "--rollouts", str(saved), "--run-dir", str(fewer))
+    command = run(*saved_of(saved), "--run-dir", str(fewer))
     assert trained(fewer)[1] == trained(whole)[1]
     assert trained(fewer)[2]["train/fresh"] == 0, "the rollout of step 3 is not of the weights of step 2"
     command = run("train", "--resume", str(fewer), code=2)
-    assert "2 steps, and it is to end after 2; to go on, give more than 2 --rollouts" in command.stderr
+    assert "2 steps, and it is to end after 2; to go on, give the producer 'saved' more" in command.stderr
     (saved / "1.safetensors").write_bytes((saved / "1.safetensors").read_bytes()[:100])
-    command = run(*SETTINGS, "--only", "train", "--rollouts", str(saved), code=2)
+    command = run(*saved_of(saved), code=2)
     assert f"{saved / '1.safetensors'}: cannot be read as safetensors" in command.stderr
 
 
@@ -74,6 +79,6 @@ def test_rollouts_alone_are_those_of_the_first_weights(run: Run, tmp_path: Path)
             assert torch.equal(column, theirs[name]), name
     assert torch.equal(first.tokens, same.tokens)
     assert read_about(half / "rollouts" / "3.safetensors")["version"] == 0
-    run(*SETTINGS, "--only", "train", "--rollouts", str(half), "--run-dir", str(trainer))
+    run(*saved_of(half), "--run-dir", str(trainer))
     assert trained(trainer)[1] == trained(whole)[1]
     assert trained(trainer)[3]["train/fresh"] == 0

@@ -88,14 +88,6 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"minibatches": "17"}, "--minibatches: found 17, expected at most --prompts-per-step (16)."),
     ({"min_lr": "0.6"}, "--min-lr: found 0.6, expected at most --lr (0.5)."),
     (
-        {"rollouts": "/nowhere"},
-        "--rollouts: found /nowhere, but nothing reads them; add --only train.",
-    ),
-    (
-        {"only": "train"},
-        "--rollouts: found none, but --only train trains on saved rollouts; add --rollouts RUN.",
-    ),
-    (
         {"only": "rollout", "save_every": "2"},
         "--save-every: found 2, but --only rollout trains nothing.",
     ),

@@ -82,6 +82,11 @@ class ProducerConfig(PartConfig):
     asynchronous: ClassVar[bool | None] = None
     """True: for asynchronous runs only; False: for synchronous runs only; None: for both."""
 
+    makes_batches: ClassVar[bool] = False
+    """Its rollouts are whole batches (`Rollout.batch`). Its runs evaluate nothing, and start no engine, no
+    reward worker and no frozen model.
+    """
+
     @classmethod
     def suits(cls, trains_on: TrainsOn, asynchronous: bool) -> bool:
         """Whether it makes the rollouts of such a run."""
@@ -92,6 +97,13 @@ class ProducerConfig(PartConfig):
 
         rlcore asks before the run starts, for each set of prompts; a set may be large.
         """
+
+    def last_step(self) -> int | None:
+        """The last step that it has a rollout for, which ends the run; None: there is always another one.
+
+        rlcore asks before the run starts. Raises `DataError` where it can make no rollout at all.
+        """
+        return None
 
 
 class DataConfig(PartConfig):

@@ -23,7 +23,8 @@ class Rollout:
     """The groups of one step, ordered by group id; there may be none.
 
     `version`: of the weights to be trained. `metrics`: flat `rollout/…`, `reward/…` and `time/…` values.
-    `batch`: what to train on instead of the groups, for a producer that makes batches itself.
+    `batch`: what to train on instead of the groups, for a producer that makes batches itself
+    (`ProducerConfig.makes_batches`). rlcore divides its samples into mini-batches anew.
     """
 
     step: int
@@ -86,7 +87,8 @@ class ProducerContext:
 
     `cursor`: where prompts are drawn. `clients`: one for each engine; empty in a run without engines.
     `version`: of the weights that the engines hold at the start. `baseline`: the recipe needs the reward of a
-    greedy response beside each group.
+    greedy response beside each group. `vocabulary`: of the model, whose token ids are below it; None: its
+    config.json does not tell.
     """
 
     run: RunConfig
@@ -98,3 +100,4 @@ class ProducerContext:
     filters: Sequence[Filter] = ()
     version: int = 0
     baseline: bool = False
+    vocabulary: int | None = None

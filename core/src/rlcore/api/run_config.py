@@ -282,11 +282,8 @@ class CheckpointOptions(Config):
 class DebugOptions(Config):
     """Half of a run, and a look inside."""
 
-    only: Literal["rollout", "train"] | None = Field(
-        None, description="half of a run: only generate, or only train on --rollouts; none: both halves"
-    )
-    rollouts: str = Field(
-        "", description="for --only train: a run with --save-rollouts-every, or its rollouts/"
+    only: Literal["rollout"] | None = Field(
+        None, description="half of a run: only generate, with the model's first weights; none: train as well"
     )
     save_batches_every: int = Field(
         0, ge=0, description="every so many steps each train rank writes its batch to batches/; 0: never"

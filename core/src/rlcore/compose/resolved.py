@@ -129,6 +129,11 @@ class Resolved(Inference):
         """The trainer's fields for a role, as given: the policy's, overridden by the role's own."""
         return {**self.trainer_fields, **self.role_fields.get(role, {})}
 
+    @property
+    def samples(self) -> bool:
+        """Whether engines sample what is trained on."""
+        return self.trains_on is TrainsOn.ROLLOUTS and not self.producer.config.makes_batches
+
     def parts(self) -> list[Part]:
         """Every part that is chosen, those of the evaluations too."""
         some = [part for part in (self.advantage, self.value_loss) if part]

@@ -51,7 +51,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
     if "ranks" not in settings:
         run = run.but(ranks=ranks)
     # Absolute, so that a resume finds them from any working directory.
-    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir", "rollouts")
+    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
     paths = {name: str(Path(path).resolve()) for name in names if (path := run.values()[name])}
     run = run.but(**paths, frozen=with_absolute_paths(run.serving.frozen))
     groups = engine_groups(run)
@@ -190,19 +190,14 @@ def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:
 
 
 def _debug_complaints(resolved: Resolved) -> Iterator[str]:
-    """Settings that do not suit `--only rollout` or `--only train`."""
-    debug, run = resolved.run.debug, resolved.run
-    if debug.only is not None and resolved.trains_on is not TrainsOn.ROLLOUTS:
-        yield (
-            f"--only: found {debug.only}, but --algo {resolved.algorithm} trains on {resolved.trains_on}, "
-            "which no engine samples; leave it out."
-        )
-    if debug.only == "train" and not debug.rollouts:
-        yield "--rollouts: found none, but --only train trains on saved rollouts; add --rollouts RUN."
-    if debug.only != "train":
-        yield from unread(run, ("rollouts",), "nothing reads them; add --only train")
-    if debug.only == "rollout":
-        yield from unread(run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
+    """Settings that do not suit `--only rollout`."""
+    run = resolved.run
+    if run.debug.only is None:
+        return
+    if not resolved.samples:
+        name = resolved.producer.name
+        yield f"--only: found rollout, but the producer {name!r} generates nothing; leave it out."
+    yield from unread(run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
 
 
 def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
@@ -219,8 +214,9 @@ def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
     run, found = resolved.run, f"--sleep: found {resolved.run.sleep}"
     if not resolved.trainer.config.sleeps:
         yield f"{found}, but the trainer {resolved.trainer.name!r} cannot leave its devices; leave it out."
-    if run.debug.only is not None:
-        yield f"{found} with --only {run.debug.only}, where nobody shares the devices; leave it out."
+    if run.debug.only or resolved.producer.config.makes_batches:
+        half = "--only rollout" if run.debug.only else f"--producer {resolved.producer.name}"
+        yield f"{found} with {half}, where nobody shares the devices; leave it out."
     if run.placement == "split" or run.serving.engine_url:
         other = "--engine-url" if run.serving.engine_url else "--placement split"
         yield f"{found} with {other}, where engines have devices of their own; leave it out."

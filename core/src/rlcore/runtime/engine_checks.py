@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
 from rlcore.compose.resolved import Inference, Resolved
@@ -116,7 +115,7 @@ def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
             f"--sleep: found {run.sleep}, but the engine {name!r} cannot give its memory back while the "
             "trainer works; leave it out."
         )
-    if chosen.trains_on is not TrainsOn.ROLLOUTS:
+    if not chosen.samples:
         return
     if not engine.gives_log_probs:
         yield (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError
 from rlcore.learning.flops import peak_tflops, training_flops, with_costs
+from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
 from rlcore.runtime.callbacks import Callbacks
@@ -176,8 +177,11 @@ class Loop:
 
         A batch that was made here is saved where it is due.
         """
-        batch = rollout.batch
-        if batch is None:
+        minibatches = self._run.optimizer.minibatches
+        if (batch := rollout.batch) is not None:
+            minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches)
+            batch = batch.with_columns(per_sample={"minibatch": minibatch_B})
+        else:
             batch = self.prepared.batch_of(groups, self.state.version)
             if self.producer.samples and self.prepared.saves_rollout(rollout.step):
                 save_rollout(self.prepared.run_dir, rollout, batch)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError, DataError, ModelError
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.part import ModelSpec, built, load
 from rlcore.api.sources import DrawingSource
 from rlcore.checkpoint.weights_check import check_weights
@@ -37,7 +36,6 @@ from rlcore.runtime.frozen_checks import prepare_frozen
 from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, role_model, teacher_model
 from rlcore.runtime.run_folder import MODEL_DIR
-from rlcore.runtime.saved_rollouts import rollout_files
 
 if TYPE_CHECKING:
     from rlcore.api.model_facts import ModelFacts
@@ -82,6 +80,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         fields=fields,
         weights=_weights(trainer, run.weights, hf_config),
     )
+    last_step = resolved.producer.config.last_step()
     models = {role: _model_of(role, model, resolved, trainer, gpu) for role in ROLES}
     prepared = Prepared(
         resolved=resolved,
@@ -100,9 +99,10 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,
-        frozen=() if run.debug.only == "train" else prepare_frozen(resolved, path),
+        frozen=() if resolved.producer.config.makes_batches else prepare_frozen(resolved, path),
         facts=_facts(resolved, hf_config),
-        rollouts=rollout_files(run.debug.rollouts) if run.debug.only == "train" else (),
+        # The schedules go on to `steps` all the same.
+        last_step=run.steps if last_step is None else min(last_step, run.steps),
     )
     check_external(prepared)
     return prepared
@@ -134,8 +134,8 @@ def _checked_config(resolved: Resolved, path: Path) -> Mapping[str, Any]:
 def _evals(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
     """What the run is evaluated on: the held-out sets, and those of `--eval`."""
     run, held = resolved.run, held_out(resolved, prompts)
-    every = (*held, *asked_for(resolved, held))  # with `--only` too, so that their faults are told
-    evals = () if run.debug.only else every
+    every = (*held, *asked_for(resolved, held))  # where none is evaluated too, so that their faults are told
+    evals = () if run.debug.only or resolved.producer.config.makes_batches else every
     if run.evaluation.eval_engines and not evals:
         raise ConfigError(
             f"--eval-engines: found {run.evaluation.eval_engines}, but nothing is evaluated; leave it out."
@@ -152,7 +152,7 @@ def _checked_data(
     check_columns(run, trained_on)
     check_rewards([(resolved.rewards, prompts.train), *judged(resolved, evals)])
     generators = _generators(resolved)
-    if resolved.trains_on is TrainsOn.ROLLOUTS:
+    if resolved.samples:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
     check_answered(generators, resolved, evals, encoder)
     check_teachers([name for name, _ in run.teacher.teachers], prompts.train)

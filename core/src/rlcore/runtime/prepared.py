@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api.inputs import TrainsOn
 from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.model_checks import TOP_EXPERTS
 
@@ -97,8 +96,8 @@ class Served:
 class Prepared(Served):
     """A run that may start. `reference`, `critic`: where their first weights come from, if there are such.
 
-    `teacher`: None where there is none, or an engine is it. `rollouts`: files that are trained on in place of
-    what engines would sample. `facts`: the model's sizes, where its family tells them.
+    `teacher`: None where there is none, or an engine is it. `last_step`: the step that ends the run. `facts`:
+    the model's sizes, where its family tells them.
     """
 
     resolved: Resolved
@@ -107,17 +106,10 @@ class Prepared(Served):
     critic: ModelSpec
     teacher: ModelSpec | None
     prompts: Prompts
-    rollouts: tuple[Path, ...]
+    last_step: int
     facts: ModelFacts | None
     trackers: Mapping[str, Tracker]
     callbacks: Mapping[str, Callback]
-
-    @property
-    def last_step(self) -> int:
-        """The step that ends the run."""
-        steps = self.resolved.run.steps
-        # Each file is one step, and none is trained on twice.
-        return min(steps, len(self.rollouts)) if self.rollouts else steps
 
     def saves_rollout(self, step: int) -> bool:
         """Whether the rollout of this step is kept."""
@@ -150,7 +142,8 @@ class Prepared(Served):
         if run.serving.engine_url or self._is_idle:
             return 0
         # Where responses are given, only evaluations need engines: their own, if they have some.
-        return self.eval_engines + (0 if self._samples_nothing and self.eval_engines else run.serving.engines)
+        only_evaluates = self.eval_engines and not self.resolved.samples
+        return self.eval_engines + (0 if only_evaluates else run.serving.engines)
 
     @property
     def rollout_workers(self) -> int:
@@ -170,12 +163,7 @@ class Prepared(Served):
     @property
     def _is_idle(self) -> bool:
         """Whether no engine has work: responses or rollouts are given, and nothing is evaluated."""
-        return self._samples_nothing and not self.evals
-
-    @property
-    def _samples_nothing(self) -> bool:
-        """Whether responses or rollouts are given, so that engines sample none to train on."""
-        return self.resolved.trains_on is not TrainsOn.ROLLOUTS or bool(self.rollouts)
+        return not (self.resolved.samples or self.evals)
 
     @property
     def shares_gpu(self) -> bool:

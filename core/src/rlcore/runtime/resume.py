@@ -46,8 +46,8 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
             )
     if state.step >= prepared.last_step:
         more = "raise --epochs" if prepared.resolved.run.epochs else f"raise --steps above {state.step}"
-        if len(prepared.rollouts) == prepared.last_step:
-            more = f"give more than {state.step} --rollouts"
+        if prepared.last_step < prepared.resolved.run.steps:
+            more = f"give the producer {prepared.resolved.producer.name!r} more rollouts"
         raise CheckpointError(
             f"{checkpoint}: the run has already done {state.step} steps, and it is to end after "
             f"{prepared.last_step}; to go on, {more}."

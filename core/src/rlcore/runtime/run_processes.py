@@ -26,7 +26,6 @@ from rlcore.runtime.loop import Loop
 from rlcore.runtime.placement import Placement, senders, sources_of
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.rollout_loop import RolloutLoop
-from rlcore.runtime.saved_rollouts import SavedRollouts
 from rlcore.runtime.serving import Serving
 from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_setups
 from rlcore.runtime.state import RunState
@@ -93,7 +92,7 @@ class RunProcesses:
                 # Its processes run since it was made, so they end also where the start fails.
                 stack.callback(trainer.kill)
             rewards: GroupScorer = NoReward()
-            if serving.chosen.rewards and not prepared.rollouts:
+            if serving.chosen.rewards and not prepared.resolved.producer.config.makes_batches:
                 rewards = await start_rewards(
                     serving.chosen.rewards, serving.chosen, stack, prepared.model.path
                 )
@@ -205,7 +204,7 @@ class RunProcesses:
             await self._begin(loop)
             if evaluator := await self._evaluator(serving, eval_clients or clients, rewards, stack):
                 loop.evaluations = Evaluations(evaluator, trackers, trace, beside=bool(eval_clients))
-        if not prepared.rollouts:
+        if not prepared.resolved.producer.config.makes_batches:
             loop.teacher = await self._teacher(serving.frozen, stack)
         return loop
 
@@ -282,12 +281,6 @@ class RunProcesses:
         self, serving: Serving, clients: Sequence[GenerationClient], rewards: GroupScorer
     ) -> Producer:
         prepared, resolved = self.prepared, self.prepared.resolved
-        if prepared.rollouts:
-            return SavedRollouts(
-                files=prepared.rollouts,
-                minibatches=resolved.run.optimizer.minibatches,
-                vocabulary=int(prepared.hf_config["vocab_size"]),
-            )
         context = ProducerContext(
             run=resolved.run,
             cursor=cursor_of(prepared.prompts.train, resolved.run, resolved.source.build()),
@@ -298,6 +291,7 @@ class RunProcesses:
             filters=[part.build() for part in resolved.filters],
             version=self.state.version,
             baseline=Input.GREEDY_REWARD in resolved.needs,
+            vocabulary=prepared.hf_config.get("vocab_size"),
         )
         producer: Producer = resolved.producer.build(context=context)
         return producer

@@ -159,6 +159,7 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
         ("--loss-type custom_loss", "--loss-type"),
         ("--rm-type ifbench", "--rm-type"),
         ("--rm-type boxed_f1", "--rm-type"),
+        ("--debug-train-only", "--debug-train-only"),
         ("--load-debug-rollout-data D/{rollout_id}.pt", "--load-debug-rollout-data"),
         ("--rollout-batch-size 8", "--n-samples-per-prompt"),
         ("--use-tis --custom-tis-function-path my.tis", "--custom-tis-function-path"),

@@ -168,4 +168,10 @@ def profiler(run: Run, name: str) -> Said | Settings:
 def only(run: Run, name: str) -> Said | Settings:
     if run.trains_on_given:
         return implied("--algo sft generates nothing")
-    return {"only": "train" if name == "debug-train-only" else "rollout"}
+    return {"only": "rollout"}
+
+
+def train_only(run: Run, name: str) -> Said:
+    if run.trains_on_given:
+        return implied("--algo sft generates nothing")
+    return impossible("save rollouts with --save-rollouts-every 1, then train on them with --producer saved")

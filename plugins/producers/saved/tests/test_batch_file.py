@@ -8,7 +8,8 @@ import torch
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import DataError
-from rlcore.learning.batch_file import load_batch, read_about, save_batch
+from rlcore.learning.batch_file import save_batch
+from rlcore_saved.batch_file import load_batch, read_about
 
 BATCH = TrainBatch(
     tokens=torch.arange(7),

@@ -1,0 +1,1 @@
+"""The producer for rollouts that a run has saved."""

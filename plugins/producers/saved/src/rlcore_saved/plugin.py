@@ -1,0 +1,27 @@
+"""What this package offers to rlcore."""
+
+from collections.abc import Iterable
+
+from rlcore import Component, ForeignSetting, hookimpl
+from rlcore_saved.config import SavedConfig
+
+
+@hookimpl
+def rlcore_producers() -> Iterable[Component]:
+    """The producer of saved rollouts."""
+    yield Component(
+        name="saved",
+        factory="rlcore_saved.producer:saved_producer",
+        summary="rollouts that a run has saved; no engine is started",
+        config=SavedConfig,
+    )
+
+
+@hookimpl
+def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
+    """What chose saved rollouts before there was this package."""
+    yield ForeignSetting(
+        framework="An earlier rlcore",
+        name="rollouts",
+        hint="`--producer saved --producer.path FOLDER` replaces `--only train --rollouts FOLDER`",
+    )

@@ -1,0 +1,109 @@
+"""Saved rollouts: which files are found, what a step trains on, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from runs import run_of
+
+from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import ConfigError, DataError
+from rlcore.api.producer import Rollout
+from rlcore.learning.batch_file import save_batch
+from rlcore.runtime.saved_rollouts import save_rollout
+from rlcore_saved.config import SavedConfig
+from rlcore_saved.producer import SavedRollouts
+
+BATCH = TrainBatch(
+    tokens=torch.arange(4),
+    prompt_lengths=torch.tensor([1, 1]),
+    response_lengths=torch.tensor([1, 1]),
+    per_token={"fresh": torch.ones(2)},
+    per_sample={"rollout": torch.arange(2)},
+)
+
+
+def save(folder: Path, *steps: int, version: int | None = None) -> None:
+    """As a run does, whose weights have the version of the step before, or `version`."""
+    for step in steps:
+        metrics = {"rollout/response_tokens": 2.0 * step, "time/rollout_s": 9.0}
+        rollout = Rollout(
+            step=step, version=step - 1 if version is None else version, groups=(), metrics=metrics
+        )
+        save_rollout(folder, rollout, BATCH)
+
+
+async def made(config: SavedConfig, *, vocabulary: int = 4, done: int = 0) -> list[Rollout]:
+    producer = SavedRollouts(files=config.files(), vocabulary=vocabulary)
+    return [rollout async for rollout in producer.run(done, config.last_step())]
+
+
+@pytest.mark.parametrize("folder", ["", "rollouts"])
+async def test_each_file_is_a_step_in_the_order_of_their_numbers(tmp_path: Path, folder: str) -> None:
+    save(tmp_path, 10, 2)
+    rollouts = await made(SavedConfig(path=str(tmp_path / folder)))
+    assert [rollout.step for rollout in rollouts] == [1, 2]
+    assert [rollout.metrics["rollout/response_tokens"] for rollout in rollouts] == [4, 20]
+    assert all(rollout.metrics["time/rollout_s"] < 9 for rollout in rollouts)
+    resumed = await made(SavedConfig(path=str(tmp_path / folder)), done=1)
+    assert [rollout.metrics["rollout/response_tokens"] for rollout in resumed] == [20]
+
+
+async def test_tokens_of_other_weights_are_stale(tmp_path: Path) -> None:
+    save(tmp_path, 1, 2, version=0)
+    rollouts = await made(SavedConfig(path=str(tmp_path)))
+    fresh = [rollout.batch.per_token["fresh"].tolist() for rollout in rollouts if rollout.batch is not None]
+    assert fresh == [[1, 1], [0, 0]]
+
+
+async def test_tokens_of_another_model_are_refused(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    with pytest.raises(DataError, match=r"1\.safetensors: has the token 3, and the model a vocabulary of 3"):
+        await made(SavedConfig(path=str(tmp_path)), vocabulary=3)
+
+
+def test_a_folder_without_rollouts(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"--producer\.path .*/none: no such folder"):
+        SavedConfig(path=str(tmp_path / "none")).last_step()
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(DataError, match=r"holds no saved rollouts; a run writes them to RUN/rollouts"):
+        SavedConfig(path=str(tmp_path)).last_step()
+    save_batch(BATCH, tmp_path / "1.safetensors")
+    assert SavedConfig(path=str(tmp_path)).last_step() == 1
+    (tmp_path / "2.safetensors").touch()
+    with pytest.raises(DataError, match=r"2\.safetensors: cannot be read as safetensors"):
+        SavedConfig(path=str(tmp_path)).last_step()
+
+
+def test_a_run_finds_the_folder_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    resolved = run_of("grpo", {"producer": "saved", "producer.path": "whole"})
+    assert resolved.flat()["producer.path"] == str(tmp_path / "whole")
+    assert not resolved.samples
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"rollouts": "whole"}, "earlier rlcore has it; `--producer saved --producer.path FOLDER` replaces"),
+        ({"producer": "saved"}, r"--producer\.path is missing"),
+        (
+            {"producer": "saved", "producer.path": "whole", "only": "rollout"},
+            "--only: found rollout, but the producer 'saved' generates nothing",
+        ),
+        (
+            {"producer": "saved", "producer.path": "whole", "sleep": "all"},
+            "--sleep: found all with --producer saved, where nobody shares the devices",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(flags: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        run_of("grpo", flags)
+
+
+def test_given_responses_are_not_saved_rollouts() -> None:
+    with pytest.raises(
+        ConfigError, match="'saved', which does not make the rollouts of a synchronous run on"
+    ):
+        run_of("sft", {"producer": "saved", "producer.path": "whole"})
