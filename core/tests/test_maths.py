@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from rlcore.api import maths
@@ -30,12 +31,13 @@ def close(found: Tensor, *expected: float, atol: float = 1e-4) -> None:
 # --- masks ---------------------------------------------------------------------------------------------
 
 
-def test_a_masked_mean_ignores_nan_in_masked_slots() -> None:
+def test_masked_and_segment_means_ignore_nan_in_masked_slots() -> None:
     """A masked slot, be it NaN, gives exactly 0, in the value and in the gradient."""
-    x, mask = f64(1, NAN, 3, INF, NAN).requires_grad_(), f64(1, 0, 1, 0, 0)
-    mean = maths.masked_mean(x, mask)
-    close(mean, 2)
-    close(gradient(mean, x), 0.5, 0, 0.5, 0, 0)
+    x = f64(1, NAN, 3, INF, NAN).requires_grad_()
+    mask, segments = f64(1, 0, 1, 0, 0), i64(0, 0, 0, 1, 2)
+    means = maths.segment_mean(x, mask, segments, 3)
+    close(means, 2, 0, 0)
+    close(gradient(means.sum() + maths.masked_mean(x, mask), x), 1, 0, 1, 0, 0)
     assert maths.masked_mean(f64(NAN, NAN), f64(0, 0)) == 0
 
 
@@ -69,6 +71,35 @@ def test_ratio_of_extreme_log_probs_is_finite() -> None:
     assert maths.importance_ratio(f64(NAN), f64(0), f64(1)).isnan()
 
 
+def test_truncated_weights() -> None:
+    """TIS (https://fengyao.notion.site/off-policy-rl): tokens to 2, products to 5; no gradient."""
+    log_ratios = f64(0.5, -0.5, 1).requires_grad_()
+    weights = maths.truncated_weights(log_ratios, 0, 2)
+    close(weights, 1.6487, 0.6065, 2.0)
+    assert not weights.requires_grad
+    product = maths.segment_sum(log_ratios, i64(0, 0, 0), 1)
+    close(maths.truncated_weights(product, 0, 5), math.e)
+    close(maths.truncated_weights(f64(3, INF), 0, 5), 5, 5)
+
+
+def test_geometric_sequence_mask() -> None:
+    """The geometric mean of the ratios inside [.9, 1.1] keeps the sequence; mean and product tell apart."""
+    segments, mask = i64(0, 0, 0, 1, 1, 1), torch.ones(6, dtype=torch.float64)
+    mean = maths.segment_mean(f64(0.1, -0.1, 0, 0.5, 0.5, 0.5), mask, segments, 2)
+    assert (maths.band_weights(mean, 0.9, 1.1) > 0).tolist() == [True, False]
+    gap = f64(-1, -1, -1) - f64(-0.5, -1.5, -0.8)
+    close(maths.segment_mean(gap, mask[:3], segments[:3], 1).exp(), 0.9355)
+    close(maths.segment_sum(gap, segments[:3], 1).exp(), 0.8187)
+
+
+def test_icepop_weights() -> None:
+    """IcePop (https://arxiv.org/abs/2510.18855): ratio 1, A=[1,-1,2], band [.5, 5]."""
+    old, rollout, advantages = f64(-1, -1, -1), f64(-0.5, -3.5, -0.8), f64(1, -1, 2)
+    weights = maths.band_weights(old - rollout, 0.5, 5)
+    close(weights, 0.6065, 0, 0.8187)
+    close((-advantages * weights).mean(), -0.7480)
+
+
 @pytest.mark.parametrize(
     ("kind", "expected", "slope"),
     [
@@ -89,6 +120,124 @@ def test_kl(kind: maths.KlKind, expected: list[float], slope: list[float]) -> No
 @pytest.mark.parametrize("kind", ["k2", "k3", "low_var_kl"])
 def test_kl_of_equal_log_probs_is_exactly_zero(kind: maths.KlKind) -> None:
     assert maths.kl(f64(-3.7), f64(-3.7), f64(1), kind) == 0
+
+
+# --- groups --------------------------------------------------------------------------------------------
+
+
+def test_samples_of_one_rollout_count_once() -> None:
+    """Rollouts 7 and 3 of two samples each, and 5: with their mean rewards, in the order of their ids."""
+    rewards, rollouts, groups = f64(1, 2, 4, 6, 9), i64(7, 3, 7, 3, 5), i64(20, 10, 20, 10, 10)
+    index, reward, group = maths.rollout_rewards(rewards, rollouts, groups)
+    assert index.tolist() == [2, 0, 2, 0, 1]
+    close(reward, 4, 9, 2.5)
+    assert group.tolist() == [10, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "eps", "expected"),
+    [
+        ([1, 3], 1e-6, [-0.7071, 0.7071]),
+        ([2, 2], 1e-6, [0, 0]),
+        ([1, 1.01], 1e-6, [-0.7070, 0.7070]),
+        ([1, 1.01], 1e-4, [-0.6972, 0.6972]),
+    ],
+)
+def test_group_advantages(rewards: list[float], eps: float, expected: list[float]) -> None:
+    """GRPO (https://arxiv.org/abs/2402.03300), std with Bessel's correction."""
+    group = torch.zeros(len(rewards), dtype=torch.int64)
+    close(maths.group_advantages(f64(*rewards), group, std=True, eps=eps), *expected)
+
+
+def test_group_advantages_without_std() -> None:
+    """Dr. GRPO (https://arxiv.org/abs/2503.20783): group scores [6,3] and [9,12]."""
+    close(maths.group_advantages(f64(6, 3, 9, 12), i64(0, 0, 1, 1), std=False), 1.5, -1.5, -1.5, 1.5)
+
+
+def test_leave_one_out() -> None:
+    """RLOO (https://arxiv.org/abs/2402.14740) on the groups [6,3], [9,12], [1]."""
+    rewards = f64(6, 3, 9, 12, 1)
+    close(rewards - maths.leave_one_out_baseline(rewards, i64(0, 0, 1, 1, 2)), 3, -3, -3, 3, 0)
+
+
+def test_uneven_groups_are_normalized_by_themselves() -> None:
+    """Groups of 3, 5 and 1, interleaved; the group of one gets 0."""
+    group = i64(7, 3, 3, 7, 9, 3, 7, 3, 3)
+    rewards = f64(1, 10, 20, 2, 5, 30, 3, 40, 50)
+    found = maths.group_advantages(rewards, group, std=True)
+    for identity in (7, 3):
+        rows = group == identity
+        mine = rewards[rows]
+        torch.testing.assert_close(found[rows], (mine - mine.mean()) / (mine.std() + 1e-6))
+    assert found[4] == 0
+
+
+def test_equal_rewards_whose_mean_is_not_representable_give_exactly_zero() -> None:
+    rewards = torch.full((10,), 0.1, dtype=torch.float32)
+    assert (
+        maths.group_advantages(rewards, torch.zeros(10, dtype=torch.int64), std=True).tolist() == [0.0] * 10
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(-10, 10)), min_size=1, max_size=20))
+def test_group_advantages_do_not_depend_on_order(rows: list[tuple[int, float]]) -> None:
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(len(rows)))
+    group, rewards = i64(*[g for g, _ in rows]), f64(*[r for _, r in rows])
+    found = maths.group_advantages(rewards, group, std=True)
+    shuffled = maths.group_advantages(rewards[order], group[order], std=True)
+    torch.testing.assert_close(found[order], shuffled)
+    assert torch.isfinite(found).all()
+
+
+# --- credit over time ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gamma", "lam", "returns"),
+    [(1, 1, [6, 5, 3]), (0.5, 1, [2.75, 3.5, 3]), (1, 0.5, [3.625, 4.25, 3]), (0.5, 0.5, [2.0312, 3.125, 3])],
+)
+@pytest.mark.parametrize("gaps", [False, True])
+def test_gae(gamma: float, lam: float, returns: list[float], gaps: bool) -> None:
+    """GAE (https://arxiv.org/abs/1506.02438): r=[1,2,3], v=[.5,1,1.5].
+
+    Across mask gaps the same as on the compressed sequence. It stands first and last, with a fully masked
+    one between.
+    """
+    r, v, m = [1.0, 2.0, 3.0], [0.5, 1.0, 1.5], [1.0, 1.0, 1.0]
+    if gaps:
+        r, v, m = [NAN, 1, NAN, NAN, 2, 3, NAN], [NAN, 0.5, NAN, 7, 1, 1.5, NAN], [0, 1, 0, 0, 1, 1, 0]
+    n = len(r)
+    mask = f64(*m, 0, 0, *m)
+    segments = i64(*[0] * n, 1, 1, *[2] * n)
+    advantages, found = maths.gae(
+        f64(*r, 5, 5, *r), f64(*v, 5, 5, *v), mask, segments, 3, gamma=gamma, lam=lam
+    )
+    close(found[mask > 0], *returns, *returns)
+    close(advantages[mask > 0], *[x - y for x, y in zip(returns, [0.5, 1, 1.5], strict=True)] * 2)
+    assert not found[mask == 0].any()
+    assert not advantages[mask == 0].any()
+
+
+def test_gae_with_lambda_zero() -> None:
+    """GAE (https://arxiv.org/abs/1506.02438), one-step: terminal reward 5, v=[1,2,3]."""
+    ones, segments = f64(1, 1, 1), i64(0, 0, 0)
+    advantages, _ = maths.gae(f64(0, 0, 5), f64(1, 2, 3), ones, segments, 1, gamma=1, lam=0)
+    close(advantages, 1, 1, 2)
+
+
+def test_discounted_sums() -> None:
+    """REINFORCE++ returns (https://arxiv.org/abs/2501.03262): credit flows over a masked tool token."""
+    close(maths.discounted_sums(f64(1, 2, 3), f64(1, 1, 1), i64(0, 0, 0), 1, 0.5), 2.75, 3.5, 3)
+    gap = maths.discounted_sums(f64(0, 0, 0, 5), f64(1, 1, 0, 1), i64(0, 0, 0, 0), 1, 1.0)
+    close(gap, 5, 5, 0, 5)
+
+
+def test_credit_of_nothing() -> None:
+    empty, none = f64(), torch.zeros(0, dtype=torch.int64)
+    assert maths.discounted_sums(empty, empty, none, 0, 1.0).shape == (0,)
+    advantages, _ = maths.gae(f64(1, 2), f64(1, 2), f64(0, 0), i64(0, 1), 2, gamma=1, lam=1)
+    close(advantages, 0, 0)
 
 
 # --- the reduction -------------------------------------------------------------------------------------

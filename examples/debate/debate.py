@@ -20,9 +20,10 @@ from rlcore import (
     GenerationStatus,
     Sample,
     TrainBatch,
+    group_advantages,
     hookimpl,
 )
-from rlcore_toolkit import Trajectory, group_advantages
+from rlcore_toolkit import Trajectory
 
 PROPOSER, CRITIC = 0, 1
 AGENTS = 2

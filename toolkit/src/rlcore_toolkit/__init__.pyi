@@ -36,20 +36,6 @@ from .limits import (
 from .machine import (
     has_gpu as has_gpu,
 )
-from .maths import (
-    advantage_covariance as advantage_covariance,
-    band_weights as band_weights,
-    discounted_sums as discounted_sums,
-    gae as gae,
-    group_advantages as group_advantages,
-    group_mean as group_mean,
-    group_std as group_std,
-    leave_one_out_baseline as leave_one_out_baseline,
-    policy_gradient as policy_gradient,
-    rollout_rewards as rollout_rewards,
-    segment_mean as segment_mean,
-    truncated_weights as truncated_weights,
-)
 from .offload import (
     Offload as Offload,
     host_copy as host_copy,

@@ -1,8 +1,7 @@
 """The policy gradient with clipped importance weights."""
 
-from rlcore import LossInputs, LossOutput, importance_ratio
+from rlcore import LossInputs, LossOutput, importance_ratio, policy_gradient
 from rlcore_cispo.config import CispoConfig
-from rlcore_toolkit import policy_gradient
 
 
 class Cispo:

@@ -7,10 +7,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rlcore import CorrectionInputs, TokenWeights, TrainBatch, segment_sum, where_live
+from rlcore import (
+    CorrectionInputs,
+    TokenWeights,
+    TrainBatch,
+    advantage_covariance,
+    segment_sum,
+    truncated_weights,
+    where_live,
+)
 from rlcore_corrections.config import ClipCovConfig, M2poConfig, SelfNormalizedConfig, TopEntropyConfig
 from rlcore_corrections.weights import level_log_ratio
-from rlcore_toolkit import advantage_covariance, truncated_weights
 
 
 class SelfNormalized:
@@ -88,8 +95,7 @@ class ClipCov:
     """Clip-Cov: leaves out a few tokens that would make the policy certain (https://arxiv.org/abs/2505.22617).
 
     They are drawn, `share` of the batch's live tokens and at least one, from those whose covariance of
-    log-prob and advantage (`rlcore_toolkit.advantage_covariance`, by the log-probs before the update) lies
-    between
+    log-prob and advantage (`rlcore.advantage_covariance`, by the log-probs before the update) lies between
     `low` and `high`. The draw depends on the tokens of the batch alone, so that a run can be repeated.
     """
 

@@ -6,7 +6,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlcore import CorrectionInputs, TokenWeights, kl, segment_sum, where_live
+from rlcore import (
+    CorrectionInputs,
+    TokenWeights,
+    band_weights,
+    kl,
+    segment_mean,
+    segment_sum,
+    truncated_weights,
+    where_live,
+)
 from rlcore_corrections.config import (
     DecoupledConfig,
     DivergenceConfig,
@@ -15,7 +24,6 @@ from rlcore_corrections.config import (
     OpsmConfig,
     TisConfig,
 )
-from rlcore_toolkit import band_weights, segment_mean, truncated_weights
 
 Level = Literal["token", "sequence", "geometric"]
 

@@ -3,9 +3,8 @@
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlcore import Input, LossInputs, LossOutput, indices_of, segment_sum, where_live
+from rlcore import Input, LossInputs, LossOutput, indices_of, segment_mean, segment_sum, where_live
 from rlcore_dpo.config import DpoConfig
-from rlcore_toolkit import segment_mean
 
 # Shape suffixes: _R response tokens, _B samples, _P pairs, _PC pairs by (rejected, chosen).
 

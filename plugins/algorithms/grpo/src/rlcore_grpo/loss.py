@@ -5,9 +5,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rlcore import MAX_LOG_RATIO, LossInputs, LossOutput, TrainBatch, importance_ratio, log_ratio, where_live
+from rlcore import (
+    MAX_LOG_RATIO,
+    LossInputs,
+    LossOutput,
+    TrainBatch,
+    advantage_covariance,
+    importance_ratio,
+    log_ratio,
+    where_live,
+)
 from rlcore_grpo.config import DppoConfig, KlCovConfig, PpoClipConfig
-from rlcore_toolkit import advantage_covariance
 
 
 class PpoClip:
@@ -75,7 +83,7 @@ class KlCov:
     """KL-Cov's loss: a penalty on the few tokens that would make the policy certain.
 
     -r A of each token, r the ratio of new to old policy; on the `share` of the batch's live tokens, at least
-    one, whose covariance of log-prob and advantage is largest (`rlcore_toolkit.advantage_covariance`, by the
+    one, whose covariance of log-prob and advantage is largest (`rlcore.advantage_covariance`, by the
     log-probs before the update), coef · |log r| more (https://arxiv.org/abs/2505.22617, equation 12).
     """
 

@@ -4,9 +4,8 @@ from math import comb, fsum, sqrt
 
 from torch import Tensor
 
-from rlcore import TrainBatch
+from rlcore import TrainBatch, rollout_rewards
 from rlcore_grpo.config import PassAtKConfig
-from rlcore_toolkit import rollout_rewards
 
 
 class PassAtKAdvantage:

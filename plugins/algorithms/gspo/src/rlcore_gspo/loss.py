@@ -2,9 +2,16 @@
 
 import torch
 
-from rlcore import MAX_LOG_RATIO, LossInputs, LossOutput, log_ratio, segment_sum
+from rlcore import (
+    MAX_LOG_RATIO,
+    LossInputs,
+    LossOutput,
+    log_ratio,
+    policy_gradient,
+    segment_mean,
+    segment_sum,
+)
 from rlcore_gspo.config import GmpoConfig, GspoConfig, VespoConfig
-from rlcore_toolkit import policy_gradient, segment_mean
 
 
 class Gspo:

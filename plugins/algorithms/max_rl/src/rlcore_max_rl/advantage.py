@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from rlcore import RunError, TrainBatch
+from rlcore import RunError, TrainBatch, group_advantages, group_mean, rollout_rewards
 from rlcore_max_rl.config import MaxRlConfig
-from rlcore_toolkit import group_advantages, group_mean, rollout_rewards
 
 
 class MaxRlAdvantage:

@@ -1,7 +1,6 @@
 """The plain policy-gradient loss."""
 
-from rlcore import Config, LossInputs, LossOutput
-from rlcore_toolkit import policy_gradient
+from rlcore import Config, LossInputs, LossOutput, policy_gradient
 
 
 class Reinforce:
