@@ -32,25 +32,63 @@ class Columns(dict[str, Tensor]):
 class TrainBatch:
     """B samples, flattened without padding.
 
-    `tokens` int64 [sum(P_i + R_i)]: prompt then response, sample after sample.
-    `prompt_lengths`, `response_lengths` int64 [B].
-    `per_token`: columns [sum(R_i)], one value per response token; `loss_mask` (float32, 0 or 1) and
-    `weights` (float32, see `rlcore.learning.preparation`) are always among them once the batch is built.
-    `per_sample`: columns [B]; `position` (int64, place in the whole batch), `group` and `rollout` (int64)
-    are always there. `unit` (int64), where it is there: samples of one unit share a rank, a mini-batch and a
-    micro-batch. `cost` (float64), where it is there: what ranks and micro-batches shall have equally much of,
-    in place of tokens.
-    `per_input`: columns [sum(P_i + R_i)], one entry for each of `tokens`; `ROUTED_EXPERTS` is the one that
-    there may be. They stay on the rank of their samples.
-    A column added by a plugin keeps its name; the first dimension is the only one that is sliced.
+    Sample i has P_i tokens of its prompt and R_i of its response. A column of response tokens has
+    R = sum(R_i) entries: those of the first sample, then those of the second, and so on. `segments` says of
+    which sample each is.
+
+    core makes it of the scored groups of a step (`rlcore.rollout.batch.to_batch`). An estimator gets the
+    whole batch, on the CPU; a loss or a correction gets a micro-batch of it, on the trainer's device. Nothing
+    changes a batch in place. A column that does not exist is a `PluginError`, which lists those that do.
+
+        >>> import torch
+        >>> from rlcore import TrainBatch
+        >>> batch = TrainBatch(
+        ...     tokens=torch.tensor([17, 11, 18, 1, 17, 18]),
+        ...     prompt_lengths=torch.tensor([2, 1]),
+        ...     response_lengths=torch.tensor([2, 1]),
+        ...     per_token={"loss_mask": torch.ones(3)},
+        ...     per_sample={"reward": torch.tensor([1.0, 0.0])},
+        ... )
+        >>> batch.segments.tolist()
+        [0, 0, 1]
+        >>> batch.per_sample["reward"][batch.segments].tolist()
+        [1.0, 1.0, 0.0]
     """
 
     tokens: Tensor
+    """int64 [sum(P_i + R_i)]: prompt then response, sample after sample."""
     prompt_lengths: Tensor
+    """int64 [B]: each P_i."""
     response_lengths: Tensor
+    """int64 [B]: each R_i. It may be 0."""
     per_token: Mapping[str, Tensor] = field(default_factory=dict)
+    """Columns [R], float32 unless they say otherwise. Of rollouts it always has:
+
+    - `loss_mask`: 1 for a live token, else 0;
+    - `rollout_log_probs`: the engine's;
+    - `rewards`: a scalar reward sits on the last live token of its sample;
+    - `fresh`: 1 where trainer and engine had the same weights;
+    - those of `rlcore.Input` that a part's config `needs`, and `Sample.extras` of tokens;
+    - from the estimator on, `advantages`, `weights` (the factor of the token's loss: it holds the mask and
+      the denominator) and, with a critic, `returns`.
+    """
     per_sample: Mapping[str, Tensor] = field(default_factory=dict)
+    """Columns [B], int64 unless they say otherwise. Of rollouts it always has:
+
+    - `reward` (float32): the scalar reward;
+    - `position`: the sample's place in the whole batch;
+    - `group`, `rollout`: numbers from 0, equal for the samples of one group, of one rollout;
+    - `minibatch`: which optimizer step of the batch trains on it, from 0;
+    - `version`: of the weights that sampled its first token;
+    - what is declared by `Input.GREEDY_REWARD`, `--metadata-columns` and `Sample.extras`.
+
+    It may have `unit`: samples of one unit share a rank, a mini-batch and a micro-batch. It may have `cost`
+    (float64): what ranks and micro-batches get equal sums of, in place of tokens.
+    """
     per_input: Mapping[str, Tensor] = field(default_factory=dict)
+    """Columns [sum(P_i + R_i)], one entry for each of `tokens`; `ROUTED_EXPERTS` is the one that there may
+    be. They stay on the rank of their samples.
+    """
 
     def __post_init__(self) -> None:
         for name in ("per_token", "per_sample"):
@@ -90,7 +128,7 @@ class TrainBatch:
     def with_columns(
         self, per_token: Mapping[str, Tensor] | None = None, per_sample: Mapping[str, Tensor] | None = None
     ) -> TrainBatch:
-        """A copy with more (or replaced) columns."""
+        """A copy with more (or replaced) columns: [R], and [B]. Further dimensions may follow the first."""
         return replace(
             self,
             per_token={**self.per_token, **(per_token or {})},
@@ -98,7 +136,7 @@ class TrainBatch:
         )
 
     def select(self, rows: Sequence[int]) -> TrainBatch:
-        """The samples `rows`, in that order."""
+        """The samples `rows`, in that order, as a batch of their own. For a batch on the CPU."""
         index = torch.tensor(list(rows), dtype=torch.int64)
         of_inputs = _taker(self.lengths, index)
         of_responses = _taker(self.response_lengths, index)

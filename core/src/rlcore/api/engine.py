@@ -20,48 +20,77 @@ C = TypeVar("C", bound=EngineConfig, default=EngineConfig, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLaunch:
-    """One server that a run wants to start.
-
-    `dtype`: the run's, "fp32" or "bf16". `context_length`: most tokens of prompt plus response; None: the
-    model's own limit. `weights_dir`: the folder of publications; None: there are none. `fields`: the server's
-    own, as the user gave them in `table`. `token`: keep it out of argv, which other users can read.
-    `threads`: those of a train worker, for an engine that computes on the same CPUs. `shares_gpu`: a trainer
-    uses the same GPU. `classifier`: the model is a sequence classifier. `node`: the number of this host, of
-    an engine on several, whose processes meet at `meeting`, HOST:PORT of the first.
-    """
+    """One server that a run wants to start."""
 
     model_path: str
+    """A local Hugging Face directory: config.json, tokenizer, safetensors."""
     host: str
+    """The address to listen on, and no other."""
     port: int
+    """The port to listen on."""
     token: str = field(repr=False)
+    """Every request brings it (`Authorization: Bearer …`), and the server refuses others. Keep it out of
+    argv, which other users can read: `TOKEN_VARIABLE` is for it.
+    """
     dtype: str
+    """The run's, "fp32" or "bf16"."""
     context_length: int | None
+    """Most tokens of prompt plus response; None: the model's own limit."""
     seed: int
+    """Of this server; each engine of a run has another one."""
     weights_dir: str | None
+    """The folder of publications; None: there are none."""
     log_path: str
+    """The file that gets what the server prints. rlcore writes it."""
     threads: int = 1
+    """Those of a train worker, for an engine that computes on the same CPUs."""
     shares_gpu: bool = False
+    """Whether a trainer uses the same GPU."""
     classifier: bool = False
+    """Whether the model is a sequence classifier, such as a reward model."""
     node: int = 0
+    """The number of this host, of an engine on several."""
     meeting: str | None = None
+    """Where the processes of an engine on several hosts meet: HOST:PORT of the first."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    """The server's own, as the user gave them in `table`. A flag's value may still be a text."""
     table: str = ""
+    """The user's table of `fields`, for sentences."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerCommand:
-    """A command line, and what is added to the environment."""
+    """How a server is started: in a process group of its own, which rlcore later ends as a whole."""
 
     argv: tuple[str, ...]
+    """The program and its arguments."""
     env: Mapping[str, str] = field(repr=False)
+    """What is added to the environment."""
 
 
 class Engine(Generic[C]):
-    """How servers of one kind are started, asked and given weights. Derive from it.
+    """Kind `engine`: how servers of one kind are started, asked and given weights. Derive from it.
 
     rlcore makes one from its config in the driver and one beside each server, so its module should import
     fast. The defaults suit a server on the CPU that takes no fields of its own and speaks the protocol of
-    `rlcore.EngineClient`.
+    `rlcore.EngineClient`. Such an engine needs a `name` and a `command`; `rlcore new engine NAME` writes one,
+    with its server.
+
+    Before a run, in the driver: `check`, `check_model`, `devices`, `nodes`. For each engine, in the driver:
+    `fields_of`. For each start of a server, on its host: `command`; then rlcore asks `health` until it
+    answers 200. For each publication: the `publisher`. A server that ends, or does not answer, is replaced by
+    a new one.
+
+        >>> import sys
+        >>> from rlcore import TOKEN_VARIABLE, Engine, EngineLaunch, ServerCommand
+        >>> class MyEngine(Engine):
+        ...     name = "mine"
+        ...     takes_weights_under_way = False
+        ...     def command(self, launch: EngineLaunch) -> ServerCommand:
+        ...         self.check(launch.fields, table=launch.table)
+        ...         place = ("--host", launch.host, "--port", str(launch.port))
+        ...         argv = (sys.executable, "-m", "my_server", launch.model_path, *place)
+        ...         return ServerCommand(argv=argv, env={TOKEN_VARIABLE: launch.token})
     """
 
     name: ClassVar[str]
@@ -91,7 +120,7 @@ class Engine(Generic[C]):
         self.config = config
 
     def command(self, launch: EngineLaunch) -> ServerCommand:
-        """The server's command. Raises as `check` does."""
+        """The server's command, for each start of a server. It starts nothing itself. Raises as `check`."""
         raise NotImplementedError
 
     def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
@@ -137,7 +166,11 @@ class Engine(Generic[C]):
         return self.config.dtype or run_dtype
 
     def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Any:
-        """The `rlcore.Publisher` that brings new weights into the servers. `dtype`: the run's."""
+        """The `rlcore.Publisher` that brings new weights into the servers; by default, files on the disk.
+
+        `weights_dir`: the run's folder of publications. `model_path`: of the model's config and tokenizer.
+        `dtype`: the run's.
+        """
         publisher = load("rlcore.engines.publish:DiskPublisher", self.name)
         return publisher(root=Path(weights_dir), dtype=self.dtype(dtype), model_path=Path(model_path))
 

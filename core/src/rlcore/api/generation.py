@@ -23,23 +23,43 @@ _STATUS: Mapping[str, GenerationStatus] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """One answer of an engine. `token_ids`: what was sampled, the stop token included.
+    """One answer of an engine, from `GenerationContext.complete`.
 
-    `log_probs` (same length) are of the policy at the sampling temperature, before top-p, top-k or min-p cut
-    the distribution. Both sequences may be given as tuples; like those of a `Sample` they are held packed.
-    `finish_reason`: "stop", "length" or "abort". `routed_experts`: the experts that the engine chose for
-    every token of prompt and answer except the last, which it never reads. Base64 of little-endian int32
-    [tokens - 1, layers, K], as engines send it; rlcore decodes it when it makes the batch. Empty where nobody
-    asked for it.
+    `rlcore_toolkit.answered(sample, completion)` makes a sample of it. `token_ids` and `log_probs` may be
+    given as tuples; like those of a `Sample` they are held packed.
+
+        >>> from rlcore import Completion, Span
+        >>> done = Completion(
+        ...     token_ids=(18, 1),
+        ...     log_probs=(-0.25, -0.5),
+        ...     text="2",
+        ...     finish_reason="stop",
+        ...     spans=(Span(start=0, version=3),),
+        ...     prompt_tokens=4,
+        ... )
+        >>> done.status
+        <GenerationStatus.COMPLETED: 'completed'>
     """
 
     token_ids: TokenIds
+    """What was sampled, the stop token included."""
     log_probs: TokenFloats
+    """In nats, one for each of `token_ids`: of the policy at the sampling temperature, before top-p, top-k or
+    min-p cut the distribution.
+    """
     text: str
+    """The tokens as text, without special tokens; it ends before a stop."""
     finish_reason: str
+    """Why it ended: "stop", "length" or "abort"."""
     spans: tuple[Span, ...]
+    """Which weights sampled which of `token_ids`."""
     prompt_tokens: int
+    """Tokens of the prompt."""
     routed_experts: str = field(default="", repr=False)
+    """The experts that the engine chose for every token of prompt and answer except the last, which it never
+    reads. Base64 of little-endian int32 [tokens - 1, layers, K], as engines send it; rlcore decodes it when
+    it makes the batch. Empty where nobody asked for it.
+    """
 
     def __post_init__(self) -> None:
         # By its dictionary: the dataclass is frozen.
@@ -57,7 +77,7 @@ class GenerationContext(Protocol):
 
     @property
     def sampling(self) -> Sampling:
-        """How this rollout samples (greedy for evaluation)."""
+        """How this rollout samples. In an evaluation: as that set says, greedily by default."""
 
     @property
     def context_length(self) -> int:
@@ -70,7 +90,15 @@ class GenerationContext(Protocol):
     async def complete(
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
     ) -> Sequence[Completion]:
-        """`n` completions of one prompt. The engine computes the prompt once."""
+        """`n` completions of one prompt. The engine computes the prompt once.
+
+        `prompt_ids`: for a later turn, the ids of all before it. `seed`: usually `sample.seed`, and another
+        one for each further request. `rid`: a name that no other request under way has, for the engine and
+        the trace. `sampling`: in place of the context's.
+
+        An engine that is lost is replaced meanwhile, and another one answers. Raises `EngineError` if none
+        can, or if the engine refuses the request. Let it pass: core knows what to do with either.
+        """
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group with `reward_status` set by the run's reward, and `score` where it is
@@ -87,17 +115,34 @@ class GenerationContext(Protocol):
 class Generator(Protocol):
     """Kind `generator`: drives the engine through one trajectory.
 
-    rlcore builds it before it starts any process, and once more in each rollout worker. The factory raises
-    `UserError` for what the user can mend, and starts nothing itself. An exception of `generate` counts as a
-    crash and fails the group. For a failure that is not the generator's fault, return a sample with the
-    status FAILED and a `failure`.
+    `factory(config)` builds it before rlcore starts any process, and once more in each rollout worker. The
+    factory raises `UserError` for what the user can mend, and starts nothing itself. A function
+    `async def generate(ctx, sample)` can be a generator too.
+
+        >>> from rlcore import Config, GenerationContext, Sample
+        >>> from rlcore_toolkit import answered
+        >>> class OneTurn:
+        ...     def __init__(self, config: Config) -> None: ...
+        ...     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+        ...         rid = f"{sample.rollout_id}-{sample.attempt}"
+        ...         [done] = await ctx.complete(sample.prompt_ids, seed=sample.seed, rid=rid)
+        ...         return answered(sample, done)
     """
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
         """`sample` with response, mask, log-probs, spans and status filled in.
 
+        Called once for each sample of a group, for many at a time in one event loop: it must await, and never
+        block. It has `--generator-timeout` seconds. A sample that comes ABORTED or FAILED is generated once
+        more, with another seed.
+
         A list of samples is one trajectory in pieces; all keep the `rollout_id`. A generator may score its
         samples. If all samples of a group come SCORED, the run's reward is not asked.
+
+        An exception counts as a crash (`rollout/crashed`): the whole group is generated again,
+        `--max-attempts` times in all. So does an invalid sample, such as one with fewer log-probs than
+        tokens. For a failure that is not the generator's fault, return a sample with the status FAILED and a
+        `failure`.
         """
 
 
@@ -122,7 +167,10 @@ class GroupGenerator(Protocol):
     """A generator that makes all samples of a group at once, for example by one request with `n`."""
 
     async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
-        """The group's samples, filled in, in their order."""
+        """The group's samples, filled in, in their order, one for each. Called in place of `generate`.
+
+        In an evaluation, and where a sample is tried again, the group may have one sample.
+        """
 
 
 class GenerationClient(Protocol):

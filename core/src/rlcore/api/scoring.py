@@ -13,16 +13,29 @@ from rlcore.api.types import Group, Json, Prompt, Sample, Score
 class Reward(Protocol):
     """Kind `reward`: runs in a worker process of its own, which has a time limit and can be killed.
 
-    A factory with a parameter `tokenizer` beside `config` gets the run's tokenizer. With `rlcore.token_spans`
-    it finds the tokens of a piece of text, to give them a reward of their own. One with a parameter
-    `settings` gets the settings of the run by name, and the directory of its model as `model`. See also
-    `CheckedReward`, `AskingReward`.
+    `factory(config)` builds one in each worker (`--reward-workers`), after the fork. A factory with a
+    parameter `tokenizer` beside `config` gets the run's tokenizer. With `rlcore.token_spans` it finds the
+    tokens of a piece of text, to give them a reward of their own. One with a parameter `settings` gets the
+    settings of the run by name, and the directory of its model as `model`. See also `CheckedReward`,
+    `AskingReward`.
+
+        >>> from collections.abc import Sequence
+        >>> from rlcore import Config, Sample, Score
+        >>> class Brevity:
+        ...     def __init__(self, config: Config) -> None: ...
+        ...     def score(self, samples: Sequence[Sample]) -> list[Score]:
+        ...         return [Score(value=1 / (1 + len(sample.response_ids))) for sample in samples]
     """
 
     def score(self, samples: Sequence[Sample]) -> Sequence[Score]:
         """One score for each sample. `samples` are those of one group, in order.
 
-        In an evaluation, and for a greedy baseline, the group has one sample.
+        Called once a group, when all its samples are generated: COMPLETED or TRUNCATED, also with an empty
+        response. It may block. In an evaluation, and for a greedy baseline, the group has one sample.
+
+        The samples fail if it raises, takes longer than `--reward-timeout` seconds, returns another number of
+        scores, or a score that is not finite or outside of the config's `value_range`. The group is then
+        scored once more, and dropped if that fails too.
         """
 
 
@@ -47,20 +60,36 @@ class AskingReward(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a filter decides. `group`: what to go on with; None: the group is dropped.
-
-    `reason`: why it is dropped, a short identifier that becomes a metric.
-    """
+    """What a filter decides."""
 
     group: Group | None
+    """What to go on with: the group, or a changed copy. None: the group is dropped."""
     reason: str | None = None
+    """Why it is dropped: a short identifier, counted as `rollout/groups_dropped/<reason>`."""
 
 
 class Filter(Protocol):
-    """Kind `filter`: judges a scored group."""
+    """Kind `filter`: judges a scored group.
+
+    `factory(config)` builds it in the driver.
+
+        >>> from rlcore import Config, Group, Verdict
+        >>> class SomeRight:
+        ...     def __init__(self, config: Config) -> None: ...
+        ...     def judge(self, group: Group) -> Verdict:
+        ...         if all(sample.score.value == 0 for sample in group.samples):
+        ...             return Verdict(group=None, reason="all_wrong")
+        ...         return Verdict(group=group)
+    """
 
     def judge(self, group: Group) -> Verdict:
-        """Keep the group, keep a changed copy of it, or drop it with a reason."""
+        """Keep the group, keep a changed copy of it, or drop it with a reason.
+
+        Called once for each scored group, in the driver's event loop: it must be quick, and never block.
+        Every sample has a `score`. The filters of a run judge in their order, each what the one before kept.
+        A copy may change loss masks, and rewards if the config says `lowers_rewards`. Evaluations have no
+        filters. What it raises ends the run (`PluginError`).
+        """
 
 
 @runtime_checkable

@@ -13,15 +13,15 @@ from rlcore.api.types import Json, Messages, Prompt
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """What a source offers: prompts to train on, and named held-out sets to evaluate on.
-
-    Both may be lazy sequences, in any order. Core shuffles them with an exact, resumable cursor. A sequence
-    with an attribute `blocks` (lengths of runs of prompts, such as the row groups of a file) is read block by
-    block. A `rlcore.SourceMix` is drawn from by the weights of its portions.
-    """
+    """What a source offers. Its sequences may be lazy, and in any order."""
 
     train: Sequence[Prompt]
+    """Prompts to train on. core shuffles them with an exact, resumable cursor. A sequence with an attribute
+    `blocks` (lengths of runs of prompts, such as the row groups of a file) is read block by block. A
+    `rlcore.SourceMix` is drawn from by the weights of its portions.
+    """
     held_out: Mapping[str, Sequence[Prompt]] = field(default_factory=dict)
+    """Sets to evaluate on, by name. The scores of a set are logged as `eval/<name>/score`."""
 
 
 class Cursor(Protocol):
@@ -46,10 +46,27 @@ class Cursor(Protocol):
 
 
 class PromptSource(Protocol):
-    """Kind `source`: where prompts come from."""
+    """Kind `source`: where prompts come from. `factory(config)` builds it in the driver.
+
+    A source for `--data` has the paths in its config. Beside this interface it may have that of
+    `FileBackedSource`, `DrawingSource`, `ResponseSource` or `PairSource`.
+
+        >>> from rlcore import Config, Prompt, Prompts
+        >>> class Doubles:
+        ...     def __init__(self, config: Config) -> None: ...
+        ...     def prompts(self) -> Prompts:
+        ...         rows = [Prompt(prompt_id=f"{n}", text=f"{n}+{n}=", label=f"{2 * n}") for n in range(100)]
+        ...         return Prompts(train=rows[:90], held_out={"doubles": rows[90:]})
+        >>> len(Doubles(Config()).prompts().train)
+        90
+    """
 
     def prompts(self) -> Prompts:
-        """Raises `DataError` naming file, line and reason where a row is malformed."""
+        """All prompts. Called before any process starts, and anew when the run is resumed.
+
+        It must return the same prompts each time, with ids that are unique in their set. Raises `DataError`
+        naming file, line and reason where a row is malformed.
+        """
 
 
 @runtime_checkable

@@ -17,21 +17,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantageOutput:
-    """The result of an estimator that reads a critic: advantages, and the returns for the critic to learn."""
+    """The result of an estimator that reads a critic."""
 
     advantages: Tensor
+    """float32 [R]."""
     returns: Tensor
+    """float32 [R]: the values that the critic learns."""
 
 
 class AdvantageEstimator(Protocol):
-    """Kind `advantage`: sees the whole batch, however many ranks share it."""
+    """Kind `advantage`: how much better each token did than expected.
+
+    `factory(config)` builds it in each train worker. It sees the whole batch, however many ranks share it,
+    and every rank calls it with the same batch: it must be a pure function.
+
+        >>> import torch
+        >>> from rlcore import Config, TrainBatch, group_mean
+        >>> class Centered:
+        ...     def __init__(self, config: Config) -> None: ...
+        ...     def estimate(self, batch: TrainBatch) -> torch.Tensor:
+        ...         reward_B, group_B = batch.per_sample["reward"], batch.per_sample["group"]
+        ...         advantage_B = reward_B - group_mean(reward_B, group_B)
+        ...         return advantage_B[batch.segments]
+    """
 
     def estimate(self, batch: TrainBatch) -> Tensor | AdvantageOutput:
-        """Advantages, float32 [R]; with returns (float32 [R]) where the run has a critic.
+        """Advantages, float32 [R], on the CPU; as `AdvantageOutput` with returns where the run has a critic.
 
-        `batch.per_sample["reward"]` float32 [B], `batch.per_sample["group"]` and `["rollout"]` int64 [B];
-        `batch.per_token["rewards"]` float32 [R] (a scalar reward sits on the last live token) and
-        `["loss_mask"]` float32 [R]; the columns (`rlcore.Input`) that the part's config `needs`.
+        Called once a step, before any update. It may read `batch.per_sample["reward"]` float32 [B],
+        `["group"]` and `["rollout"]` int64 [B], `batch.per_token["rewards"]` and `["loss_mask"]` float32 [R],
+        and the columns (`rlcore.Input`) that its config `needs`. With `--kl-place reward`, the KL is already
+        taken off the rewards.
+
+        What it says of masked tokens does not count. Another shape or dtype, or a value that is not finite on
+        a live token, ends the run with a `RunError` that names the estimator.
         """
 
 
@@ -39,27 +58,32 @@ class AdvantageEstimator(Protocol):
 class CorrectionInputs:
     """What a correction sees of a micro-batch: whole samples, response tokens only, and no gradient.
 
-    `log_probs` [R]: the trainer's now. `old_log_probs` [R]: the trainer's before the update.
-    `rollout_log_probs` [R]: the engine's. `advantages` [R]. `mask` [R]: 0 or 1. `segments` int64 [R]: the
-    sample of each token. `samples` = B. `batch`: every further column.
+    Tensors are float32 on the trainer's device, unless they say otherwise. Log-probs are in nats, of the
+    policy at the sampling temperature. Log-probs and advantages are 0 on masked tokens.
     """
 
     log_probs: Tensor
+    """[R]: the trainer's now."""
     old_log_probs: Tensor
+    """[R]: the trainer's before the update; with `--old-log-probs rollout`, the engine's."""
     rollout_log_probs: Tensor
+    """[R]: the engine's, when it sampled."""
     advantages: Tensor
+    """[R]."""
     mask: Tensor
+    """[R]: 1 for a live token, else 0."""
     segments: Tensor
+    """int64 [R]: the sample of each token, from 0 to B - 1."""
     samples: int
+    """B, of this micro-batch."""
     batch: TrainBatch
+    """The same samples, with every further column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossInputs(CorrectionInputs):
-    """What a loss sees of a micro-batch: the same columns, and more.
-
-    Here `log_probs` [R] carries the gradient. `entropy` [R]: if the run asks for it. `top_log_probs` [R, K],
-    with gradient: if the loss's config has `top_tokens`.
+    """What a loss sees of a micro-batch: the same columns, and more. Here `log_probs` [R] carries the
+    gradient.
 
     For responses that the data give, old and rollout log-probs are `log_probs` without gradient, and the
     advantages are 0. For pairs, `batch.per_sample["chosen"]` int64 [B] is 1 for the chosen response of a
@@ -67,24 +91,43 @@ class LossInputs(CorrectionInputs):
     """
 
     entropy: Tensor | None
+    """[R], in nats: of the policy's distribution before each token, if the run asks for it. It carries a
+    gradient only with an `--entropy-coef`.
+    """
     top_log_probs: Tensor | None = None
+    """[R, K], with gradient: if the loss's config has `top_tokens`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossOutput:
-    """`per_token` [R]: the loss of each token. Core applies mask and denominator, and sums.
-
-    `metrics`: named values [R], logged as `train/<name>`, averaged over live tokens. `weighted`: likewise,
-    but averaged with the weights that the loss has for its tokens.
-    """
+    """The losses of a micro-batch. Another shape, or the name of a metric in use, is a `RunError`."""
 
     per_token: Tensor
+    """[R]: the loss of each token. core applies mask and denominator, and sums."""
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    """Named values [R], which may be of bool. Logged as `train/<name>`, averaged over live tokens."""
     weighted: Mapping[str, Tensor] = field(default_factory=dict)
+    """Likewise, but averaged with the weights that the loss has for its tokens."""
 
 
 class Loss(Protocol):
-    """Kind `loss`: a pure function from inputs to per-token losses."""
+    """Kind `loss`: a pure function from inputs to per-token losses, to be minimized.
+
+    `factory(config)` builds it in each train worker. A loss never divides by a number of tokens or samples:
+    core does, so that the split into micro-batches and ranks changes nothing.
+
+    It is called for each micro-batch, where the logits are. With several mini-batches, `old_log_probs` stay
+    those before the first. In the first one the ratio is 1 (unless the old ones are the engine's), but it has
+    a gradient. A live token's loss that is not finite ends the run (`NotFiniteError`), and changes no weight.
+
+        >>> from rlcore import Config, LossInputs, LossOutput, importance_ratio
+        >>> class Plain:
+        ...     def __init__(self, config: Config) -> None: ...
+        ...     def __call__(self, inputs: LossInputs) -> LossOutput:
+        ...         ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
+        ...         loss_R = -ratio_R * inputs.advantages
+        ...         return LossOutput(per_token=loss_R, metrics={"ratio_mean": ratio_R.detach()})
+    """
 
     def __call__(self, inputs: LossInputs) -> LossOutput: ...
 
