@@ -20,6 +20,7 @@ from rlcore_wandb.tracker import Wandb
 RUN = """
 import sys
 from pathlib import Path
+import psutil
 from rlcore import RunInfo
 from rlcore_testing.display import SilentDisplay
 from rlcore.tracking.trackers import Trackers
@@ -39,6 +40,7 @@ trackers.metrics({"step": step + 1, "train/loss": 0.25, "note": "x"})
 trackers.evaluation(step + 1, {"easy": [sample, sample], "empty": []})
 trackers.rollout(step + 1, [sample.but(extras={"advantages": ()})])
 trackers.end("sigterm")
+assert not psutil.Process().children(), "wandb's service is left"
 """
 BLOCK, HEAD = 32768, 7
 

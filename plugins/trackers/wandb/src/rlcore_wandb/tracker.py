@@ -86,9 +86,14 @@ class Wandb(Tracker):
             self._run.log({"step": step, **shown})
 
     def end(self, reason: str) -> None:
-        """Everything is sent, or on the disk, afterwards."""
+        """Everything is sent, or on the disk, afterwards, and wandb's service has ended."""
+        import wandb
+
         self._run.summary["exit_reason"] = reason
-        self._run.finish(exit_code=int(reason == "failed"))
+        code = int(reason == "failed")
+        self._run.finish(exit_code=code)
+        # wandb would end its service when this process exits. The run ends it before, and wandb complains.
+        wandb.teardown(code)
 
     def _shown(self, name: str, view: SampleView) -> dict[str, Any]:
         import matplotlib.pyplot  # noqa: F401  # wandb.Image relies on it
