@@ -47,6 +47,7 @@ NOT_HERE = {
     "caddy": "needs a public name and its certificate",
     "ray stop": "ends every Ray of this host, that of another test too",
     "wandb": "needs an account; tests of the tracker write offline",
+    "MLFLOW_ALLOW_FILE_STORE=true mlflow": "another project's page; tests of the tracker read its files",
     "tensorboard": "another project's page; tests of the tracker read its files",
     "sh": "installs the kit of `make gpu-kit`, gigabytes; tests/packaging/test_gpu_proof.py runs install.sh",
     "python -m verl": "needs verl with GPUs; test_names.py checks each of its settings",
