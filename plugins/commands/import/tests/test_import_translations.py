@@ -123,6 +123,7 @@ CASES: dict[str, dict[str, Any]] = {
     '--apply-chat-template-kwargs {"enable_thinking":false}': {
         "source.chat_template_kwargs": {"enable_thinking": False}
     },
+    "--num-experts 8 --moe-router-dtype fp32": {"megatron.moe_router_dtype": "fp32"},
     "--moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type seq_aux_loss": {
         **{"megatron.moe_aux_loss_coeff": 0.01, "megatron.moe_router_load_balancing_type": "seq_aux_loss"},
     },
