@@ -103,6 +103,8 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     for part in ("8.03 B parameters", "layouts fit into the usable 72.0 of 80 GB", "TP 2, DP 4", "--ranks 8"):
         assert part in out
+    assert run(["plan", "--model", "qwen3-8b", *GPUS, "--tokens-per-rank", "16384"]) == 0
+    assert "†" not in capsys.readouterr().out  # no layout in the table has it
     assert run(["plan", "--model", "llama-3-70b", "--gpus", "4", "--gpu-memory", "80"]) == 1
     out = capsys.readouterr().out
     for part in (

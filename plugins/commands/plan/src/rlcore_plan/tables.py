@@ -43,8 +43,9 @@ def show_layouts(
         [candidate for candidate in candidates if candidate.fits],
         [candidate for candidate in candidates if not candidate.fits],
     )
+    shown = fitting[:count]
     if fitting:
-        best, shown = fitting[0], fitting[:count]
+        best = fitting[0]
         fit = "1 layout fits" if len(fitting) == 1 else f"{len(fitting)} layouts fit"
         cut = f", the best {len(shown)} of them" if len(shown) < len(fitting) else ""
         console.print(f"[bold]{fit}[/] into {_usable(machines)}{cut}:")
@@ -60,9 +61,10 @@ def show_layouts(
         cut = f"; {count} of them" if count < len(others) else ""
         console.print(f"\n{_counted(len(others), 'layout')} ruled out{cut}:", highlight=False)
         console.print(_refused(others[:count]))
+    printed = [*shown, *others[:count]]
     for is_used, text in (
-        (any(candidate.layout.recompute for candidate in candidates), STARRED),
-        (any(candidate.run.optimizer.on_host for candidate in candidates), HOSTED),
+        (any(candidate.layout.recompute for candidate in printed), STARRED),
+        (any(candidate.run.optimizer.on_host for candidate in printed), HOSTED),
     ):
         if is_used:
             console.print(text)
