@@ -29,6 +29,7 @@ OTHERS = {
     "--other",  # stands for any, in versions.md
     "--loss.clip_high",  # misspelt on purpose, in newcomer_log.md
     *("--shm-size", "--ipc"),  # Docker's
+    "--internal-certs",  # caddy's
     "--model-path",  # of the server `rlcore_local`, started by hand
     *("--check", "--release", "--sglang", "--strict", "--write"),  # of ruff, mkdocs and scripts
 }

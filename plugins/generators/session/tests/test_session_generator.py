@@ -178,6 +178,12 @@ async def test_more_than_fits_is_truncated() -> None:
     assert len(narrow.prompt_ids + narrow.response_ids) <= 300
 
 
+async def test_an_agent_that_found_no_room_still_owes_its_reward() -> None:
+    (found,) = await made(session("by_openai", reward="agent"), TokenEngine(calls_a_tool), max_tokens=100)
+    assert (found.status, found.failure) == (GenerationStatus.FAILED, "no_reward")
+    assert "did not fit" in found.metadata["agent_error"]
+
+
 async def test_no_more_turns_than_allowed() -> None:
     (found,) = await made(session("by_openai", max_turns=2), TokenEngine(calls_a_tool))
     assert (found.status, found.metrics["turns"]) == (GenerationStatus.TRUNCATED, 2)

@@ -93,11 +93,13 @@ class SessionGenerator:
             except AgentError:
                 if not session.refused_for_length or session.last is None:
                     raise
-                return GenerationStatus.TRUNCATED  # it was told that there is no room, and gave up
+                # It was told that there is no room, and gave up.
         if session.last is None:
             raise AgentError("no_answer", "The agent ended without an answer of the policy.")
         if self._config.reward == "agent" and session.reward is None:
-            raise AgentError("no_reward", "The agent ended without the reward that it owes.")
+            # The run's reward would judge the whole group in its place, and the siblings' reports be lost.
+            why = ", when a request did not fit any more" if session.refused_for_length else ""
+            raise AgentError("no_reward", f"The agent ended without the reward that it owes{why}.")
         cut = session.refused_for_length or session.last.finish == "length"
         return GenerationStatus.TRUNCATED if cut else GenerationStatus.COMPLETED
 
