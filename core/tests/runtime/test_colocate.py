@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from runs import run_of
 
 from rlcore.api.producer import Rollout
@@ -22,6 +23,7 @@ from rlcore.runtime.state import RunState
 from rlcore.runtime.worker import UpdateResult
 from rlcore.tracking.trackers import Trackers
 from rlcore_testing.display import SilentDisplay
+from rlcore_testing.tensors import scored
 
 LIMIT_S = 60.0
 STEPS = 2
@@ -150,6 +152,34 @@ def test_trainer_and_engines_take_turns(
     assert asyncio.run(asyncio.wait_for(loop.run(), LIMIT_S)) == "completed"
     assert diary.entries == list(enumerate(["generate", *step] * STEPS + saved))
     assert loop.handover.state is State.GENERATE
+
+
+class Batches(Diary):
+    """Its rollouts are batches, divided as another run divided them."""
+
+    async def run(self, step: int, steps: int) -> AsyncIterator[Rollout]:
+        columns = {"position": torch.arange(3), "minibatch": torch.tensor([2, 0, 1])}
+        batch = scored([1.0, 0.0, 0.0], [0, 0, 0]).with_columns(per_sample=columns)
+        metrics = {"time/rollout_s": 0.0, "rollout/response_tokens": 6.0}
+        yield Rollout(step=step + 1, version=step, groups=(), metrics=metrics, batch=batch)
+
+    async def update(self, shares: Any, *, version: int, **more: Any) -> UpdateResult:
+        self.minibatches = [share.per_sample["minibatch"].tolist() for share in shares]
+        return await super().update(shares, version=version, **more)
+
+
+def test_the_batch_of_a_producer_is_divided_into_the_minibatches_of_the_run(prepared: Prepared) -> None:
+    producer: Any = Batches()
+    run = prepared.resolved.run.but(minibatches=2)
+    parts = dict.fromkeys(("producer", "trainer", "engines", "stop"), producer)
+    loop = Loop(
+        prepared=replace(prepared, resolved=replace(prepared.resolved, run=run), last_step=1),
+        state=RunState(step=0, version=0, producer={}, model={}),
+        trackers=Trackers({}, SilentDisplay()),
+        **parts,
+    )
+    asyncio.run(asyncio.wait_for(loop.run(), LIMIT_S))
+    assert producer.minibatches == [[0, 0, 1]]
 
 
 def test_each_state_leads_to_the_next_ones_alone() -> None:
