@@ -133,7 +133,7 @@ def test_the_own_commands_are_there_without_any_plugin(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLCORE_PLUGINS", "")
-    assert run(["plugins", "--json"]) == 0
+    assert run(["plugins", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert {row["distribution"] for row in listed["plugins"]} == {"rlcore-cli", "rlcore-jsonl"}
     assert {"kind": "tracker", "name": "jsonl"}.items() <= listed["plugins"][0].items()

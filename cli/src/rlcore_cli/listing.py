@@ -25,6 +25,14 @@ def plugins(context: click.Context, as_json: bool) -> None:
         _list(context.find_object(Program), as_json)
 
 
+@plugins.command("list", short_help="The same as without a command.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def list_command(context: click.Context, as_json: bool) -> None:
+    """List what is installed: the same as `rlcore plugins`."""
+    _list(context.find_object(Program), as_json)
+
+
 plugins.add_command(show)
 plugins.add_command(
     CheckCommand(
