@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Mapping
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 import pytest
@@ -218,3 +220,12 @@ async def test_damage_is_told_and_a_whole_version_helps(tmp_path: Path) -> None:
     location = one.write(held.items(), 3)
     assert len(location.chain) == 1
     checked(location, held, await one.directory(location))
+
+
+def test_pyarrow_is_imported_for_a_delta_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers and publishers of every way import the module."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it does not work
+    spec = find_spec(delta.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(module_from_spec(spec))

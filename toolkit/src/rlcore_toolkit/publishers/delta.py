@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
@@ -140,6 +139,8 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def _buffer(tensor: Tensor) -> Any:
+    import pyarrow  # here, because it does not work beside every numpy: other ways go without it
+
     return pyarrow.py_buffer(tensor.numpy())
 
 
@@ -150,6 +151,8 @@ def _tensor(raw: Any) -> Tensor:
 
 
 def _codec() -> Codec:
+    import pyarrow
+
     return pyarrow.Codec("zstd", compression_level=_LEVEL)
 
 
