@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DROPPED = "rollout/groups_dropped/"
-"""The metrics with the reasons begin so."""
+DROPPED, FAILED = "rollout/groups_dropped/", "rollout/failed/"
+"""The metrics with the reasons begin so: of groups, and of samples that no generator could make."""
 _LAST_RESULTS_SECONDS = 60.0
 """What a run that is told to end waits for an evaluation beside training."""
 
@@ -213,7 +213,7 @@ class Loop:
             # All groups were dropped, so no weights change. The producer still hears that the step is over.
             if not self._has_warned:
                 self._has_warned = True
-                _log.warning("Step %d trains on nothing: %s.", step, _dropped(rollout.metrics))
+                _log.warning("Step %d trains on nothing: %s.", step, why_dropped(rollout.metrics))
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
             if self.producer.samples:
@@ -333,10 +333,10 @@ class Loop:
                 await self.handover.to_engines()
 
 
-def _dropped(metrics: Mapping[str, float]) -> str:
+def why_dropped(metrics: Mapping[str, float]) -> str:
     """Why a rollout has no groups."""
-    reasons = {name: count for name, count in metrics.items() if name.startswith(DROPPED)}
-    if not reasons:
+    if not any(name.startswith(DROPPED) for name in metrics):
         return "no group was made"
+    reasons = {name: count for name, count in metrics.items() if name.startswith((DROPPED, FAILED)) and count}
     counted = ", ".join(f"{name}: {count:g}" for name, count in reasons.items())
     return f"all groups were dropped ({counted})"
