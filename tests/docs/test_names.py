@@ -32,6 +32,7 @@ OTHERS = {
     "--internal-certs",  # caddy's
     "--model-path",  # of the server `rlcore_local`, started by hand
     *("--check", "--release", "--sglang", "--strict", "--write"),  # of ruff, mkdocs and scripts
+    "--no-deps",  # of pip
 }
 NAMED = re.compile(
     r"--(sglang|frozen\.\w+|engine-group\.\w+|(critic|reference|teacher)\.megatron|eval\.NAME\.reward)\.[\w-]+"
