@@ -87,6 +87,7 @@ def test_a_run_finds_the_folder_from_everywhere(tmp_path: Path, monkeypatch: pyt
     [
         ({"rollouts": "whole"}, "earlier rlcore has it; `--producer saved --producer.path FOLDER` replaces"),
         ({"producer": "saved"}, r"--producer\.path is missing"),
+        ({"producer": "saved", "producer.path": ""}, r"--producer\.path: "),
         (
             {"producer": "saved", "producer.path": "whole", "only": "rollout"},
             "--only: found rollout, but the producer 'saved' generates nothing",

@@ -14,7 +14,9 @@ FOLDER, SUFFIX = "rollouts", ".safetensors"
 class SavedConfig(ProducerConfig):
     """Config of the producer `saved`."""
 
-    path: str = Field(description="the folder of a run with --save-rollouts-every, or its rollouts/")
+    path: str = Field(
+        min_length=1, description="the folder of a run with --save-rollouts-every, or its rollouts/"
+    )
 
     makes_batches: ClassVar[bool] = True
 
