@@ -54,8 +54,9 @@ def test_training_alone_repeats_the_whole_run_to_the_last_bit(run: Run, tmp_path
     command = run(*saved_of(saved), "--run-dir", str(fewer))
     assert trained(fewer)[1] == trained(whole)[1]
     assert trained(fewer)[2]["train/fresh"] == 0, "the rollout of step 3 is not of the weights of step 2"
-    command = run("train", "--resume", str(fewer), code=2)
-    assert "2 steps, and it is to end after 2; to go on, give the producer 'saved' more" in command.stderr
+    command = run("train", "--resume", str(fewer), "--steps", "2", code=2)
+    more = "raise --steps above 2 and give the producer 'saved' more rollouts."
+    assert f"2 steps, and it is to end after 2; to go on, {more}" in command.stderr
     (saved / "1.safetensors").write_bytes((saved / "1.safetensors").read_bytes()[:100])
     command = run(*saved_of(saved), code=2)
     assert f"{saved / '1.safetensors'}: cannot be read as safetensors" in command.stderr

@@ -101,7 +101,7 @@ class ProducerConfig(PartConfig):
     def last_step(self) -> int | None:
         """The last step that it has a rollout for, which ends the run; None: there is always another one.
 
-        rlcore asks before the run starts. Raises `DataError` where it can make no rollout at all.
+        rlcore asks before the run starts. At least 1: raises `DataError` where it can make no rollout at all.
         """
         return None
 

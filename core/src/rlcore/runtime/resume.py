@@ -45,12 +45,15 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
                 f"{model.get(key)!r}."
             )
     if state.step >= prepared.last_step:
-        more = "raise --epochs" if prepared.resolved.run.epochs else f"raise --steps above {state.step}"
-        if prepared.last_step < prepared.resolved.run.steps:
-            more = f"give the producer {prepared.resolved.producer.name!r} more rollouts"
+        run, producer, more = prepared.resolved.run, prepared.resolved.producer, list[str]()
+        offered = producer.config.last_step()
+        if run.steps <= state.step:
+            more.append("raise --epochs" if run.epochs else f"raise --steps above {state.step}")
+        if offered is not None and offered <= state.step:
+            more.append(f"give the producer {producer.name!r} more rollouts")
         raise CheckpointError(
             f"{checkpoint}: the run has already done {state.step} steps, and it is to end after "
-            f"{prepared.last_step}; to go on, {more}."
+            f"{prepared.last_step}; to go on, {' and '.join(more)}."
         )
     return state
 
