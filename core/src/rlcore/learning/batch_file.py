@@ -12,8 +12,8 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.types import Json
 from rlcore.disk import replace_file
 
-ABOUT = "rlcore"
-"""The key of rlcore's JSON in the header."""
+ABOUT, FORMAT = "rlcore", 1
+"""The key of rlcore's JSON in the header, and its `format`."""
 
 _COLUMNS = ("per_token", "per_sample", "per_input")
 _PLAIN = ("tokens", "prompt_lengths", "response_lengths")
@@ -30,4 +30,4 @@ def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None =
     # safetensors refuses views with gaps.
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with replace_file(path) as draft:
-        safetensors.torch.save_file(whole, draft, {ABOUT: json.dumps(dict(about or {}))})
+        safetensors.torch.save_file(whole, draft, {ABOUT: json.dumps({"format": FORMAT, **(about or {})})})

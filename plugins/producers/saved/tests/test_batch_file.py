@@ -8,6 +8,7 @@ import torch
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import DataError
+from rlcore.api.types import Json
 from rlcore.learning.batch_file import save_batch
 from rlcore_saved.batch_file import load_batch, read_about
 
@@ -31,7 +32,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
         assert all(mine[name].dtype == theirs[name].dtype for name in mine)
-    assert read_about(file) == {"step": 1, "metrics": {"rollout/reward_mean": 0.1}}
+    assert read_about(file) == {"format": 1, "step": 1, "metrics": {"rollout/reward_mean": 0.1}}
     assert [one.name for one in file.parent.iterdir()] == ["1.safetensors"]
 
 
@@ -64,6 +65,14 @@ def test_other_tensors_are_no_batch(tmp_path: Path, tensors: dict[str, torch.Ten
     with pytest.raises(DataError, match=said):
         load_batch(file)
     with pytest.raises(DataError, match="its header is not rlcore's"):
+        read_about(file)
+
+
+@pytest.mark.parametrize("about", [{"format": 2}, {"format": None}])
+def test_another_format(tmp_path: Path, about: dict[str, Json]) -> None:
+    file = tmp_path / "1.safetensors"
+    save_batch(BATCH, file, about)
+    with pytest.raises(DataError, match=r"1\.safetensors: format (2|None), and this rlcore reads format 1;"):
         read_about(file)
 
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from rlcore import DataError, Json, TrainBatch, parse_json
 
-ABOUT = "rlcore"
-"""The key of rlcore's JSON in the header."""
+ABOUT, FORMAT = "rlcore", 1
+"""The key of rlcore's JSON in the header, and its `format`."""
 
 _COLUMNS = ("per_token", "per_sample", "per_input")
 _PLAIN = ("tokens", "prompt_lengths", "response_lengths")
@@ -46,7 +46,7 @@ def load_batch(path: Path) -> TrainBatch:
 
 
 def read_about(path: Path) -> dict[str, Json]:
-    """rlcore's JSON in the header. Raises `DataError` where the file has none."""
+    """rlcore's JSON in the header. Raises `DataError` where the file has none, or another format."""
     with _opened(path), safe_open(path, framework="pt") as file:
         header = file.metadata() or {}
     try:
@@ -55,6 +55,11 @@ def read_about(path: Path) -> dict[str, Json]:
         about = None
     if not isinstance(about, dict):
         raise DataError(f"{path}: its header is not rlcore's, so it is no batch that rlcore saved.")
+    if about.get("format") != FORMAT:
+        raise DataError(
+            f"{path}: format {about.get('format')}, and this rlcore reads format {FORMAT}; save the rollouts "
+            "again with this rlcore."
+        )
     return about
 
 
