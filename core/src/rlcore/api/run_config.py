@@ -283,7 +283,9 @@ class DebugOptions(Config):
     """Half of a run, and a look inside."""
 
     only: Literal["rollout"] | None = Field(
-        None, description="half of a run: only generate, with the model's first weights; none: train as well"
+        None,
+        description="half of a run: only generate, with the model's first weights; none: train as well. "
+        "To only train, choose a producer that reads saved rollouts",
     )
     save_batches_every: int = Field(
         0, ge=0, description="every so many steps each train rank writes its batch to batches/; 0: never"
