@@ -192,7 +192,11 @@ def test_the_contract_can_be_read_in_an_hour(tmp_path: Path) -> None:
 
 def test_without_the_cli_its_names_say_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "lazy_loader").symlink_to(Path(str(importlib.import_module("lazy_loader").__file__)).parent)
-    code = "import rlcore; rlcore.ConfigError; rlcore.train"
+    other = tmp_path / "other-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (other / "entry_points.txt").write_text("[rlcore.python]\ntrain = os:getcwd\n")
+    code = "import rlcore; rlcore.ConfigError; assert 'train' not in rlcore.__all__; rlcore.train"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
         capture_output=True,

@@ -5,7 +5,7 @@ it is asked for.
 """
 
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import lazy_loader
@@ -13,24 +13,39 @@ import lazy_loader
 from rlcore.api.errors import MissingPackageError
 from rlcore.deprecated import DEPRECATED, warn_of
 
-_public, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_own, _, _names = lazy_loader.attach_stub(__name__, __file__)
+_CLI = "rlcore-cli"
 _OF_CLI = ("Run", "evaluate", "plan", "train")
 """Names that rlcore-cli brings: they start its program."""
-__all__ += _OF_CLI
-__dir__ = __all__.copy
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    value = _of_cli(name) if name in _OF_CLI else _public(name)
+    if name == "__all__":
+        return __dir__()
+    value = _of_cli(name) if name in _OF_CLI else _own(name)
     if name in DEPRECATED:
         globals().pop(name, None)  # lazy_loader keeps it there, where nobody would be warned
         warn_of(name)
     return value
 
 
+def __dir__() -> list[str]:
+    return sorted([*_names, *_brought()])
+
+
 @cache
 def _of_cli(name: str) -> Any:
-    for found in entry_points(group="rlcore.python", name=name):
-        return found.load()
-    raise MissingPackageError(f"rlcore.{name} needs the rlcore program: pip install rlcore-cli.")
+    if name not in _brought():
+        raise MissingPackageError(f"rlcore.{name} needs the rlcore program: pip install {_CLI}.")
+    return _brought()[name].load()
+
+
+@cache
+def _brought() -> dict[str, EntryPoint]:
+    # Of no other distribution: none may take over `rlcore.train`.
+    return {
+        entry.name: entry
+        for entry in entry_points(group="rlcore.python")
+        if entry.dist is not None and entry.dist.name == _CLI
+    }
