@@ -164,13 +164,13 @@ PP2 = {"pipeline_model_parallel_size": 2}
 @pytest.mark.parametrize(
     ("ranks", "layout"),
     [
+        (2, TP2 | RECOMPUTED),
+        (2, PP2),
         (1, RECOMPUTED),
         (1, {"overlap_grad_reduce": True}),
         (2, {}),
         (2, TP2),
-        (2, TP2 | RECOMPUTED),
         (2, {"expert_model_parallel_size": 2}),
-        (2, PP2),
         (2, {"context_parallel_size": 2}),
     ],
 )

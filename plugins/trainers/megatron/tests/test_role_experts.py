@@ -24,15 +24,15 @@ EXPERT = {"expert_model_parallel_size": 2}
 CUT = {"expert_tensor_parallel_size": 2}
 BALANCED = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
 LAYOUTS: dict[str, dict[str, Any]] = {
+    "tensor, expert": {**TENSOR, **EXPERT},
+    "pipeline": {"pipeline_model_parallel_size": 2},
     "data": {},
     "expert": EXPERT,
     "expert, unsharded": {**EXPERT, "use_distributed_optimizer": False},
     "tensor": TENSOR,
-    "tensor, expert": {**TENSOR, **EXPERT},
     "cut": CUT,
     "tensor, cut, unsharded": {**TENSOR, **CUT, "use_distributed_optimizer": False},
     "expert, cut": {**EXPERT, **CUT},
-    "pipeline": {"pipeline_model_parallel_size": 2},
 }
 FEW = 3
 """With so few samples an expert gets no token now and then, and a rank no sample."""

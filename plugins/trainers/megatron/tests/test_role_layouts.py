@@ -24,17 +24,18 @@ SETTINGS = OptimizerSettings(
     lr=1e-2, adam_eps=1e-4, clip_grad=0.5, lr_schedule="cosine", warmup_steps=2, total_steps=4
 )
 LAYOUTS: dict[str, dict[str, Any]] = {
+    "sequence": {
+        "tensor_model_parallel_size": 2,
+        "sequence_parallel": True,
+        "clone_scatter_output_in_embedding": False,
+    },
+    "uneven-virtual": {"pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": "Ett|t|t|L"},
     "data": {},
     "tensor": {"tensor_model_parallel_size": 2},
     "tensor-recomputed": {
         "tensor_model_parallel_size": 2,
         **RECOMPUTE,
         "distribute_saved_activations": True,
-    },
-    "sequence": {
-        "tensor_model_parallel_size": 2,
-        "sequence_parallel": True,
-        "clone_scatter_output_in_embedding": False,
     },
     "pipeline": {"pipeline_model_parallel_size": 2},
     "pipeline-tied": {"pipeline_model_parallel_size": 2},
@@ -46,7 +47,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "batch_p2p_sync": False,
         "deallocate_pipeline_outputs": True,
     },
-    "uneven-virtual": {"pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": "Ett|t|t|L"},
     "counted": {
         "pipeline_model_parallel_size": 2,
         "account_for_embedding_in_pipeline_split": True,

@@ -72,11 +72,11 @@ def _run(
 @pytest.mark.parametrize(
     ("ranks", "megatron", "dtype"),
     [
-        (2, {}, "fp32"),
         (4, TENSOR, "bf16"),
+        (2, {"overlap_grad_reduce": True, "overlap_param_gather": True}, "fp32"),
+        (2, {}, "fp32"),
         (2, {"use_distributed_optimizer": False}, "bf16"),
         (1, {"use_precision_aware_optimizer": True}, "bf16"),
-        (2, {"overlap_grad_reduce": True, "overlap_param_gather": True}, "fp32"),
         (2, {"expert_model_parallel_size": 2}, "bf16"),
     ],
     ids=str,
