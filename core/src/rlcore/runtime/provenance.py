@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rlcore.compose.resolved import Resolved
 
 FILE = "provenance.jsonl"
-OWN = "rlcore"
-"""The distribution that this package comes in."""
+OWN, BELOW = "rlcore", "rlcore-machine"
+"""The distribution that this package comes in, and the one that it stands on."""
 
-LIBRARIES = (OWN, "tokenizers", "torch", "transformers")
+LIBRARIES = (OWN, BELOW, "tokenizers", "torch", "transformers")
 """Distributions beside those of plugins, trainer and cluster whose version may change a run's numbers."""
 
 HASHED_BYTES = 2**20
@@ -40,9 +40,9 @@ class Provenance:
 
     `libraries`: version. `plugins`: those that are used, each with its distribution, its version (of a plugin
     file `sha256:…`), its origin (the module, or the path of the file), and its url where pip knows one.
-    `code`: SHA-256 of a package's Python files, for rlcore, the packages of those plugins, what makes rewards
-    of functions, and the libraries that they share and that stand on rlcore as they do. `data`: fingerprint
-    of the files with the prompts to train on.
+    `code`: SHA-256 of a package's Python files, for rlcore and what it stands on, the packages of those
+    plugins, what makes rewards of functions, and the libraries that they share and that stand on rlcore as
+    they do. `data`: fingerprint of the files with the prompts to train on.
     """
 
     libraries: Mapping[str, str]
@@ -54,7 +54,7 @@ class Provenance:
     def of(resolved: Resolved) -> Provenance:
         """Raises `DataError` where a file of the data cannot be read."""
         packaged = [info for info in resolved.plugins if not info.is_file]
-        modules = {OWN, *(info.origin for info in packaged)}
+        modules = {OWN, BELOW.replace("-", "_"), *(info.origin for info in packaged)}
         made_by = [name for part in resolved.parts() for name in (part.factory, part.adapter) if name]
         modules |= {name.partition(":")[0] for name in made_by}
         shared = installed.between(OWN, [info.dist for info in packaged])
