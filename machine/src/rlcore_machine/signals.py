@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: the first ends a run cleanly, wherever it waits.
+"""SIGINT, SIGTERM and SIGHUP: the first ends a program cleanly, wherever it waits.
 
 While it ends further ones do nothing, so that the process can say its last line; one that comes a minute
 after the first ends the process where it stands.
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from types import FrameType
 
 END_LIMIT_S = 60.0
-"""Seconds that the end of a run may take before another signal cuts it short."""
+"""Seconds that the end of a program may take before another signal cuts it short."""
 _ending_since = 0.0
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
-"""Why a run ended at once: SIGINT or SIGTERM."""
+"""Why a program ended at once: SIGINT or SIGTERM."""
 
 
 class Terminated(BaseException):
@@ -29,7 +29,7 @@ class Terminated(BaseException):
 
 @contextlib.contextmanager
 def signals_raise() -> Iterator[None]:
-    """Until a run has an event loop, SIGTERM and SIGHUP raise `Terminated`, and SIGINT KeyboardInterrupt."""
+    """SIGTERM and SIGHUP raise `Terminated`, SIGINT KeyboardInterrupt: until there is an event loop."""
     before = {number: signal.signal(number, _raise) for number in _handled()}
     try:
         yield
@@ -59,7 +59,7 @@ def _late(number: int, frame: FrameType | None) -> None:
 
 
 def terminating() -> list[signal.Signals]:
-    """The signals that ask a run to save and to end. Whoever ignores SIGHUP, as `nohup` does, goes on."""
+    """The signals that ask a program to save and to end. Whoever ignores SIGHUP, as `nohup` does, goes on."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM] if is_ignored else [signal.SIGTERM, signal.SIGHUP]
 
@@ -83,7 +83,7 @@ def _leave_terminal(number: int) -> None:
 
 
 class StopSignals:
-    """Handlers for the time of a run.
+    """Handlers for the time of an event loop.
 
     Once there is something to save (`can_save`), SIGTERM or SIGHUP asks for a checkpoint at the next step
     boundary and an end (`terminating`). SIGINT, a second of the others, or one that comes before, ends the
