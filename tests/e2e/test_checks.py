@@ -28,6 +28,29 @@ def test_the_first_step_that_trains_is_checked_wherever_it_comes(run: Run, tmp_p
     )
 
 
+SERVICE = """
+from dataclasses import replace
+from rlcore import GenerationContext, GenerationStatus, Sample
+
+async def down(ctx: GenerationContext, sample: Sample) -> Sample:
+    return replace(sample, status=GenerationStatus.FAILED, failure="service_down")
+"""
+
+
+def test_a_run_whose_samples_all_fail_ends(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "service.py"
+    file.write_text(SERVICE)
+    command = run(
+        *("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "9", "--eval-every", "0"),
+        *("--generator", f"{file}:down", "--max-refills", "0", "--run-dir", str(tmp_path / "run")),
+        code=1,
+    )
+    assert "3 steps in a row had no sample with a reward: all groups were dropped (" in command.stderr
+    assert "rollout/failed/service_down: 64" in command.stderr
+    assert "Traceback" not in command.stderr
+    assert [row["step"] for row in rows(tmp_path / "run")] == [0, 1, 2]
+
+
 def test_a_fault_of_a_filter_is_one_sentence(run: Run, tmp_path: Path) -> None:
     command = run(*TRAIN, "--filter", "broken", "--run-dir", str(tmp_path / "run"), "--json", code=2)
     assert "The filter Broken failed: KeyError" in command.stderr

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rlcore.api.callback import RunControl
-from rlcore.api.errors import DeltaError, RlcoreError
+from rlcore.api.errors import DeltaError, RlcoreError, RunError
 from rlcore.learning.flops import peak_tflops, training_flops, with_costs
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.batch import split
@@ -46,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 DROPPED, FAILED = "rollout/groups_dropped/", "rollout/failed/"
 """The metrics with the reasons begin so: of groups, and of samples that no generator could make."""
+STEPS_THAT_MAY_FAIL = 3
+"""So many in a row without a sample that has a reward end a run, which would go on and learn nothing."""
 _LAST_RESULTS_SECONDS = 60.0
 """What a run that is told to end waits for an evaluation beside training."""
 
@@ -73,6 +75,7 @@ class Loop:
         self._run = self.prepared.resolved.run
         self._is_checked = False
         self._has_warned = False
+        self._steps_that_failed = 0
         self._lengths: list[int] = []
         self._columns: Mapping[str, Tensor] = {}
         self._folder = self.prepared.run_dir.stat()
@@ -198,6 +201,7 @@ class Loop:
         # Those of the last step are in the order of its samples, and this one may train on nothing.
         self._columns = {}
         if rollout.groups or rollout.batch is not None:
+            self._steps_that_failed = 0
             result = await self._update(rollout, step)
             version = self.state.version + 1
             trained = time.perf_counter()
@@ -211,9 +215,7 @@ class Loop:
                 metrics["time/publish_s"] = time.perf_counter() - trained + result.write_seconds
         else:
             # All groups were dropped, so no weights change. The producer still hears that the step is over.
-            if not self._has_warned:
-                self._has_warned = True
-                _log.warning("Step %d trains on nothing: %s.", step, why_dropped(rollout.metrics))
+            self._tell_of_nothing(step, rollout.metrics)
             version = self.state.version
             metrics |= {"time/train_s": 0.0, "time/publish_s": 0.0}
             if self.producer.samples:
@@ -227,6 +229,17 @@ class Loop:
         metrics["rollout/tokens_per_s"] = metrics["rollout/response_tokens"] / seconds
         self.state = replace(self.state, step=step, version=version)
         return metrics
+
+    def _tell_of_nothing(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Warn once of a step that trains on nothing; `RunError` where a run cannot get any sample."""
+        why = why_dropped(metrics)
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("Step %d trains on nothing: %s.", step, why)
+        # A filter drops samples that were scored. If there are none, each has failed, or its reward.
+        self._steps_that_failed = 0 if metrics.get("rollout/samples", 1) else self._steps_that_failed + 1
+        if self._steps_that_failed == STEPS_THAT_MAY_FAIL:  # one may, where a network is down
+            raise RunError(f"{STEPS_THAT_MAY_FAIL} steps in a row had no sample with a reward: {why}.")
 
     def _speed(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """What each rank computed a second in the optimizer steps, and the share of what its device could.
