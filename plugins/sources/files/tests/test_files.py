@@ -1,6 +1,7 @@
 """Prompt files: what is read, what is held out, and what each kind of bad row says."""
 
 import json
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,16 @@ def test_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_bytes(b'{"prompt": "\xff"}\n')
     with pytest.raises(DataError, match="line 1: not UTF-8 at byte 12"):
+        read(path)
+
+
+def test_parquet_beside_a_numpy_that_pyarrow_is_not_made_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"prompt": ["a"], "label": ["b"]}), path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as importing it fails
+    with pytest.raises(DataError, match=r"a\.parquet: needs a pyarrow that works \("):
         read(path)
 
 

@@ -156,8 +156,7 @@ class Parquet(RowFile):
         self._groups: OrderedDict[int, list[Json]] = OrderedDict()
 
     def rows(self) -> Generator[Located, None, None]:
-        import pyarrow as pa
-
+        pa, _ = self._pyarrow()
         number = 0
         try:
             for batch in self._opened().iter_batches(batch_size=4096):
@@ -179,8 +178,7 @@ class Parquet(RowFile):
         return bisect_right(self._starts, place) - 1
 
     def _group(self, group: int) -> list[Json]:
-        import pyarrow as pa
-
+        pa, _ = self._pyarrow()
         if group not in self._groups:
             try:
                 self._groups[group] = self._opened().read_row_group(group).to_pylist()
@@ -193,9 +191,7 @@ class Parquet(RowFile):
 
     def _opened(self) -> Any:
         """The `ParquetFile`."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+        pa, pq = self._pyarrow()
         if self._table is None:
             try:
                 self._table = pq.ParquetFile(_kept_open(self, self.path))
@@ -205,6 +201,14 @@ class Parquet(RowFile):
             sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             self._starts = [0, *accumulate(sizes)][:-1]
         return self._table
+
+    def _pyarrow(self) -> tuple[Any, Any]:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError as error:  # it is not there, or not made for this numpy
+            raise DataError(f"{self.path}: needs a pyarrow that works ({first_line(error)}).") from error
+        return pyarrow, parquet
 
     def _unreadable(self, error: Exception) -> DataError:
         return DataError(f"{self.path}: cannot be read as parquet: {first_line(error)}.")
