@@ -85,7 +85,7 @@ def test_a_run_finds_the_folder_from_everywhere(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"rollouts": "whole"}, "earlier rlcore has it; `--producer saved --producer.path FOLDER` replaces"),
+        ({"rollouts": "whole"}, "rlcore before 0.1 has it; use --producer saved --producer.path FOLDER in"),
         ({"producer": "saved"}, r"--producer\.path is missing"),
         ({"producer": "saved", "producer.path": ""}, r"--producer\.path: "),
         (

@@ -21,7 +21,7 @@ def rlcore_producers() -> Iterable[Component]:
 def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     """What chose saved rollouts before there was this package."""
     yield ForeignSetting(
-        framework="An earlier rlcore",
+        framework="rlcore before 0.1",
         name="rollouts",
-        hint="`--producer saved --producer.path FOLDER` replaces `--only train --rollouts FOLDER`",
+        hint="use --producer saved --producer.path FOLDER in place of --only train --rollouts FOLDER",
     )
