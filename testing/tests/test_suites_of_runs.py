@@ -17,6 +17,7 @@ import pytest
 import torch
 from pydantic import Field
 
+from rlcore.api.batch import TrainBatch
 from rlcore.api.callback import Callback, RunControl
 from rlcore.api.config import Config
 from rlcore.api.model_hook import ModelHook, ModelView
@@ -372,6 +373,98 @@ class Short(Wrapped):
         async with aclosing(super().run(done, steps - 1)) as rollouts:
             async for rollout in rollouts:
                 yield rollout
+
+
+class BatchesConfig(ProducerConfig):
+    makes_batches: ClassVar[bool] = True
+
+    def last_step(self) -> int:
+        return 2
+
+
+class Batches:
+    """Step n trains on the token n. It is promised no engine, and asks for none."""
+
+    samples = False
+
+    def __init__(self, config: Config, context: ProducerContext) -> None:
+        assert not context.clients
+        assert context.vocabulary is None
+        self.load: Any = lambda state: None
+
+    @asynccontextmanager
+    async def publication(self, version: int) -> AsyncGenerator[None, None]:
+        yield
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncGenerator[None, None]:
+        yield
+
+    def state(self) -> Json:
+        return {}
+
+    def token(self, step: int) -> int:
+        return step
+
+    async def run(self, done: int, steps: int) -> AsyncGenerator[Rollout, None]:
+        for step in range(done + 1, steps + 1):
+            assert step <= 2, "no more rollouts"
+            batch = TrainBatch(
+                tokens=torch.tensor([0, self.token(step)]),
+                prompt_lengths=torch.ones(1, dtype=torch.int64),
+                response_lengths=torch.ones(1, dtype=torch.int64),
+                per_sample=self.columns(),
+            )
+            metrics = {"time/rollout_s": 0.0, "rollout/response_tokens": 1.0}
+            yield Rollout(step=step, version=step - 1, groups=(), metrics=metrics, batch=batch)
+
+    def columns(self) -> dict[str, torch.Tensor]:
+        return {"rollout": torch.zeros(1, dtype=torch.int64)}
+
+
+class WithoutRollouts(Batches):
+    def columns(self) -> dict[str, torch.Tensor]:
+        return {}
+
+
+class RandomBatches(Batches):
+    def token(self, step: int) -> int:
+        return next(CALLS)
+
+
+class RestartingBatches(Batches):
+    """Begins anew after a resume."""
+
+    made = 0
+
+    def token(self, step: int) -> int:
+        self.made += 1
+        return self.made
+
+
+class BatchesOfCheckpoints(RestartingBatches):
+    """Skips one at a checkpoint."""
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncGenerator[None, None]:
+        self.made += 1
+        yield
+
+
+@pytest.mark.parametrize(
+    ("producer", "missing"),
+    [
+        (Batches, ""),
+        (WithoutRollouts, "each step has a rollout"),
+        (RandomBatches, "it says the same again"),
+        (RestartingBatches, "a resumed run loses no prompt"),
+        (BatchesOfCheckpoints, "a checkpoint on the way changes nothing"),
+    ],
+)
+def test_a_producer_of_batches_that_lacks_a_property(producer: type[Batches], missing: str) -> None:
+    part = Part(name="mine", factory=f"{__name__}:{producer.__name__}", config=BatchesConfig())
+    found = fails(ProducerConformance.of(Subject(record=None, part=part)))
+    assert missing in found if missing else not found
 
 
 @pytest.mark.parametrize(

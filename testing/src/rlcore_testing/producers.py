@@ -4,7 +4,8 @@
         part = Part(name="half", factory="acme.half:Half", config=HalfConfig())
 
 It makes the rollouts of one epoch, in this process: a scripted engine, one turn a sample, a reward that
-counts tokens. Everything beside the producer is core's own.
+counts tokens. Everything beside the producer is core's own. One that makes batches (`makes_batches`) gets no
+engine and no vocabulary, and what groups must fulfill is not asked.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, ClassVar, TypeVar
+from unittest import SkipTest
 
+import torch
+
+from rlcore.api.batch import TrainBatch
 from rlcore.api.generation import GenerationContext
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import ProducerConfig
@@ -55,12 +60,18 @@ class ProducerConformance(Conformance):
     # --- the properties --------------------------------------------------------------------------------
 
     def test_each_step_has_a_rollout(self) -> None:
-        """In order, with the metrics that a run reads."""
+        """In order, with the metrics that a run reads, and a batch where it makes them."""
+        assert self._steps >= 1, f"its last step is {self._steps}"
         rollouts = self._rollouts()
-        assert [rollout.step for rollout in rollouts] == [1, 2, 3], (
-            f"steps {[rollout.step for rollout in rollouts]} of 1 to 3"
+        assert [rollout.step for rollout in rollouts] == [*range(1, self._steps + 1)], (
+            f"steps {[rollout.step for rollout in rollouts]} of 1 to {self._steps}"
         )
         for rollout in rollouts:
+            batch = rollout.batch
+            assert (batch is not None) == self.config.makes_batches, f"step {rollout.step}: batch {batch}"
+            assert batch is None or "rollout" in batch.per_sample, (
+                f"step {rollout.step}: its batch lacks per_sample['rollout']"
+            )
             missing = [name for name in METRICS if name not in rollout.metrics]
             assert not missing, f"step {rollout.step}: the metric {missing[0]} is missing"
             bad = [name for name, value in rollout.metrics.items() if not math.isfinite(value)]
@@ -69,7 +80,7 @@ class ProducerConformance(Conformance):
     def test_groups_are_whole(self) -> None:
         """Each with all its siblings, in order, with something to train on; scored where engines sampled."""
         samples = self._world().producer.samples
-        for rollout in self._rollouts():
+        for rollout in self._with_groups():
             for group in rollout.groups:
                 where = f"step {rollout.step}, group {group.group_id}"
                 places = [sample.index for sample in group.samples]
@@ -81,19 +92,19 @@ class ProducerConformance(Conformance):
 
     def test_groups_come_by_their_ids(self) -> None:
         """So a batch does not depend on what was ready first; no id twice in a run."""
-        ids = [[group.group_id for group in rollout.groups] for rollout in self._rollouts()]
+        ids = [[group.group_id for group in rollout.groups] for rollout in self._with_groups()]
         for of_step in ids:
             assert of_step == sorted(of_step), f"groups in the order {of_step}"
         every = [group for of_step in ids for group in of_step]
         assert len(set(every)) == len(every), f"a group is handed out twice: {every}"
 
     def test_no_prompt_comes_twice_in_an_epoch(self) -> None:
-        _prompts(self._rollouts())
+        _prompts(self._with_groups())
 
     def test_weights_are_at_most_as_old_as_the_run_allows(self) -> None:
         """Each token says which weights sampled it; a rollout, with which it is trained."""
         allowed = self._run_config().asynchrony.max_staleness
-        for rollout in self._rollouts():
+        for rollout in self._with_groups():
             for sample in (sample for group in rollout.groups for sample in group.samples):
                 ages = [rollout.version - version for version in sample.versions]
                 assert all(age <= allowed for age in ages), (
@@ -109,22 +120,22 @@ class ProducerConformance(Conformance):
             return
         for rollout, other in zip(again, first, strict=True):
             same(rollout.groups, other.groups, f"again, step {rollout.step}: the groups")
+            _same_batch(rollout, other, "again")
             assert _timeless(rollout) == _timeless(other), f"again, step {rollout.step}: other metrics"
 
     def test_a_resumed_run_loses_no_prompt(self) -> None:
         """Closed after any step, its state is JSON; another process makes what this one would have made."""
-        expected = _prompts(self._rollouts())
-        for last in (0, 1, 2):
+        expected = self._rollouts()
+        for last in range(self._steps):
             first, state = asyncio.run(_limited(partial(self._until, last)))
             rest = asyncio.run(_limited(partial(self._from, last, state)))
-            prompts = _prompts([*first, *rest])
-            assert prompts == expected, f"resumed after step {last}, the prompts {prompts}, were {expected}"
+            self._same([*first, *rest], expected, f"resumed after step {last}")
 
     def test_a_checkpoint_on_the_way_changes_nothing(self) -> None:
         """`suspended` between two rollouts; afterwards it goes on."""
-        expected = _prompts(self._rollouts())
-        prompts = _prompts(asyncio.run(_limited(lambda: self._all(self._world(), checkpoints=True))))
-        assert prompts == expected, f"with checkpoints, the prompts {prompts}, were {expected}"
+        expected = self._rollouts()
+        found = asyncio.run(_limited(lambda: self._all(self._world(), checkpoints=True)))
+        self._same(found, expected, "with checkpoints")
 
     # --- how they are checked --------------------------------------------------------------------------
 
@@ -137,6 +148,11 @@ class ProducerConformance(Conformance):
         rollouts = TrainsOn.ROLLOUTS
         return rollouts if rollouts in self.config.trains_on else sorted(self.config.trains_on)[0]
 
+    @property
+    def _steps(self) -> int:
+        last = self.config.last_step()
+        return STEPS if last is None else min(STEPS, last)
+
     def _run_config(self) -> RunConfig:
         usual = {"prompts_per_step": PER_STEP, "group_size": self._group_size, "max_prompt_tokens": 32}
         stale = {"max_staleness": 1} if self.config.asynchronous else {}
@@ -148,10 +164,23 @@ class ProducerConformance(Conformance):
     def _rollouts(self) -> list[Rollout]:
         return asyncio.run(_limited(lambda: self._all(self._world())))
 
+    def _with_groups(self) -> list[Rollout]:
+        if self.config.makes_batches:
+            raise SkipTest("it makes batches, not groups")
+        return self._rollouts()
+
+    def _same(self, found: Sequence[Rollout], expected: Sequence[Rollout], when: str) -> None:
+        """The same prompts, and of a synchronous run the same batches."""
+        prompts, known = _prompts(found), _prompts(expected)
+        assert prompts == known, f"{when}, the prompts {prompts}, were {known}"
+        if not self.config.asynchronous:
+            for rollout, other in zip(found, expected, strict=True):
+                _same_batch(rollout, other, when)
+
     async def _all(self, world: _World, done: int = 0, checkpoints: bool = False) -> list[Rollout]:
         """Those of the steps from `done` + 1 on, each trained on at once."""
         rollouts = []
-        async with aclosing(world.producer.run(done, STEPS)) as made:
+        async with aclosing(world.producer.run(done, self._steps)) as made:
             async for rollout in made:
                 rollouts.append(rollout)
                 if checkpoints:
@@ -163,7 +192,7 @@ class ProducerConformance(Conformance):
     async def _until(self, last: int) -> tuple[list[Rollout], Json]:
         """Those until step `last`, and the state as it is saved then."""
         world, rollouts = self._world(), list[Rollout]()
-        async with aclosing(world.producer.run(0, STEPS)) as made:
+        async with aclosing(world.producer.run(0, self._steps)) as made:
             while len(rollouts) < last:
                 rollouts.append(await anext(made))
                 await world.publish(len(rollouts))
@@ -185,16 +214,19 @@ class _World:
     def __init__(self, part: Any, run: RunConfig, trains_on: TrainsOn, version: int = 0) -> None:
         self._engine = TokenEngine(lambda prompt, seed: f"{prompt}{'ab' * (seed % 5)}")
         self._engine.version = version
+        engines = trains_on is TrainsOn.ROLLOUTS and not part.config.makes_batches
         context = ProducerContext(
             run=run,
             cursor=PromptCursor([_prompt(number, trains_on) for number in range(PROMPTS)], run.seed),
             encoder=PromptTokenizer(self._engine.tokenizer, run.sampling.max_prompt_tokens),
-            clients=[self._engine] if trains_on is TrainsOn.ROLLOUTS else [],
+            clients=[self._engine] if engines else [],
             generator=_OneTurn(),
             rewards=CountingReward(),
             filters=[],
             version=version,
             baseline=False,
+            # Batches may be of any model: a producer may read files.
+            vocabulary=None if part.config.makes_batches else len(self._engine.tokenizer),
         )
         self.producer: Producer = part.build(context=context)
 
@@ -224,6 +256,24 @@ def _prompts(rollouts: Sequence[Rollout]) -> list[str]:
     twice = sorted({name for name in ids if ids.count(name) > 1})
     assert not twice, f"the prompt {twice[0]!r} comes twice"
     return ids
+
+
+def _same_batch(found: Rollout, expected: Rollout, when: str) -> None:
+    """Fails at the first tensor that differs."""
+    tensors, known = _tensors(found.batch), _tensors(expected.batch)
+    where = f"{when}, step {expected.step}"
+    assert tensors.keys() == known.keys(), f"{where}: the batch has {sorted(tensors)}, had {sorted(known)}"
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, known[name]), f"{where}: the batch has other {name}"
+
+
+def _tensors(batch: TrainBatch | None) -> dict[str, torch.Tensor]:
+    if batch is None:
+        return {}
+    tensors = {name: getattr(batch, name) for name in ("tokens", "prompt_lengths", "response_lengths")}
+    for kind in ("per_token", "per_sample", "per_input"):
+        tensors |= {f"{kind}.{name}": tensor for name, tensor in getattr(batch, kind).items()}
+    return tensors
 
 
 def _timeless(rollout: Rollout) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Saved rollouts: which files are found, what a step trains on, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,13 @@ from runs import run_of
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import ConfigError, DataError
+from rlcore.api.part import Part
 from rlcore.api.producer import Rollout
 from rlcore.learning.batch_file import save_batch
 from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore_saved.config import SavedConfig
 from rlcore_saved.producer import SavedRollouts
+from rlcore_testing.producers import ProducerConformance
 
 BATCH = TrainBatch(
     tokens=torch.arange(4),
@@ -30,12 +33,26 @@ def save(folder: Path, *steps: int, version: int | None = None) -> None:
         rollout = Rollout(
             step=step, version=step - 1 if version is None else version, groups=(), metrics=metrics
         )
-        save_rollout(folder, rollout, BATCH)
+        save_rollout(folder, rollout, replace(BATCH, tokens=BATCH.tokens.roll(step)))
 
 
 async def made(config: SavedConfig, *, vocabulary: int = 4, done: int = 0) -> list[Rollout]:
     producer = SavedRollouts(files=config.files(), vocabulary=vocabulary)
     return [rollout async for rollout in producer.run(done, config.last_step())]
+
+
+class TestSaved(ProducerConformance):
+    files = 4
+
+    @pytest.fixture(autouse=True)
+    def _saved(self, tmp_path: Path) -> None:
+        save(tmp_path, *range(1, self.files + 1))
+        config = SavedConfig(path=str(tmp_path))
+        type(self).part = Part(name="saved", factory="rlcore_saved.producer:saved_producer", config=config)
+
+
+class TestFewFiles(TestSaved):
+    files = 2
 
 
 @pytest.mark.parametrize("folder", ["", "rollouts"])
