@@ -24,7 +24,8 @@ class Rollout:
 
     `version`: of the weights to be trained. `metrics`: flat `rollout/…`, `reward/…` and `time/…` values.
     `batch`: what to train on instead of the groups, for a producer that makes batches itself
-    (`ProducerConfig.makes_batches`). rlcore divides its samples into mini-batches anew.
+    (`ProducerConfig.makes_batches`). It needs `per_sample["rollout"]`: rlcore divides its rollouts into
+    mini-batches anew.
     """
 
     step: int
