@@ -80,8 +80,8 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
     ("args", "said"),
     [
         (
-            "plugins lst",
-            "error: No such command 'lst', expected one of check, show; see rlcore plugins --help.",
+            "plugins own",
+            "error: No such command 'own', expected one of check, list, show; see rlcore plugins --help.",
         ),
         (
             "plugins shw",

@@ -143,8 +143,8 @@ class ClusterConformance(Conformance):
                 waiting = actor.call("wait", self.limit_s)
                 for thread in ACTOR_THREADS:
                     await self._beside(actor.call("add", 1, thread=thread), f"the thread {thread}")
-                meeting = [
-                    actor.call("meet", self.limit_s / 2, thread="broadcast")
+                meeting = [  # which would wait for longer than they may take
+                    actor.call("meet", self.limit_s, thread="broadcast")
                     for _ in range(ACTOR_THREADS["broadcast"])
                 ]
                 room = f"{len(meeting)} calls of the thread broadcast at a time"
