@@ -21,7 +21,7 @@ from rlcore.runtime.state import FILE, RunState
         ),
         ('{"steps": 1}', "not a run state .step: Field required"),
         ('{"step": 1, "version": 1, "producer": {}, "model": {}, "x": 1}', "not a run state .x: Unexpected"),
-        ('{"format": 1, "versions": {}}', "format 1, .* reads format 2; resume the run with"),
+        ('{"format": 1, "versions": {}}', "format 1, .* reads format 3; resume the run with"),
         ("[" * 200_000, "nested too deeply"),
     ],
 )

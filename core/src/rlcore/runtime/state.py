@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import parse_json
 
-FORMAT = 2
+FORMAT = 3
 FILE = "state.json"
 
 
