@@ -21,7 +21,6 @@ from unittest import SkipTest
 
 import torch
 
-from rlcore.api.batch import TrainBatch
 from rlcore.api.generation import GenerationContext
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import ProducerConfig
@@ -30,6 +29,7 @@ from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Prompt, Sample
 from rlcore.data.cursors import PromptCursor
 from rlcore.data.prompt_tokenizer import PromptTokenizer
+from rlcore.learning.batch_file import named_tensors
 from rlcore_testing.conformance import Conformance, same
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 from rlcore_toolkit import answered
@@ -260,20 +260,11 @@ def _prompts(rollouts: Sequence[Rollout]) -> list[str]:
 
 def _same_batch(found: Rollout, expected: Rollout, when: str) -> None:
     """Fails at the first tensor that differs."""
-    tensors, known = _tensors(found.batch), _tensors(expected.batch)
+    tensors, known = ({} if of.batch is None else named_tensors(of.batch) for of in (found, expected))
     where = f"{when}, step {expected.step}"
     assert tensors.keys() == known.keys(), f"{where}: the batch has {sorted(tensors)}, had {sorted(known)}"
     for name, tensor in tensors.items():
         assert torch.equal(tensor, known[name]), f"{where}: the batch has other {name}"
-
-
-def _tensors(batch: TrainBatch | None) -> dict[str, torch.Tensor]:
-    if batch is None:
-        return {}
-    tensors = {name: getattr(batch, name) for name in ("tokens", "prompt_lengths", "response_lengths")}
-    for kind in ("per_token", "per_sample", "per_input"):
-        tensors |= {f"{kind}.{name}": tensor for name, tensor in getattr(batch, kind).items()}
-    return tensors
 
 
 def _timeless(rollout: Rollout) -> dict[str, float]:

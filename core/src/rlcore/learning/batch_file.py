@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
+from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.types import Json
@@ -19,15 +20,17 @@ _COLUMNS = ("per_token", "per_sample", "per_input")
 _PLAIN = ("tokens", "prompt_lengths", "response_lengths")
 
 
-def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None = None) -> None:
-    """The tensors by their names, those of columns as `per_token.NAME`, `per_sample.NAME`, `per_input.NAME`.
-
-    The file appears whole or not at all. Raises CheckpointError.
-    """
+def named_tensors(batch: TrainBatch) -> dict[str, Tensor]:
+    """All tensors by name; those of columns as `per_token.NAME`, `per_sample.NAME`, `per_input.NAME`."""
     tensors = {name: getattr(batch, name) for name in _PLAIN}
     for kind in _COLUMNS:
         tensors |= {f"{kind}.{name}": tensor for name, tensor in getattr(batch, kind).items()}
+    return tensors
+
+
+def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None = None) -> None:
+    """Write `named_tensors`. The file appears whole or not at all. Raises CheckpointError."""
     # safetensors refuses views with gaps.
-    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    whole = {name: tensor.contiguous() for name, tensor in named_tensors(batch).items()}
     with replace_file(path) as draft:
         safetensors.torch.save_file(whole, draft, {ABOUT: json.dumps({"format": FORMAT, **(about or {})})})
