@@ -88,7 +88,7 @@ class ControlConformance(Abilities):
         self, client: EngineClient, references: References, mode: PauseMode
     ) -> None:
         self.needs("takes_weights_under_way")
-        request = await running(client, f"paused-{mode}-{uuid.uuid4().hex}")
+        request = await running(client)
         await client.pause(mode)
         try:
             # What came in the first second may have been sampled before the pause.
@@ -106,7 +106,7 @@ class ControlConformance(Abilities):
     @in_time
     async def test_pause_by_abort_ends_the_requests(self, client: EngineClient) -> None:
         self.needs("aborts")
-        request = await running(client, f"ended-{uuid.uuid4().hex}")
+        request = await running(client)
         await client.pause("abort")
         try:
             answer = await request.result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec
@@ -98,9 +99,9 @@ class Running:
         assert not self.result.done(), self.result.result()
 
 
-async def running(client: EngineClient, rid: str) -> Running:
-    """A long request that has begun."""
-    request = Running(client, rid)
+async def running(client: EngineClient, rid: str | None = None) -> Running:
+    """A long request that has begun. `rid`: None for one that no other test's late abort hits."""
+    request = Running(client, rid or uuid.uuid4().hex)
     await request.begun()
     return request
 

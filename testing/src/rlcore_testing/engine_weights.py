@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from rlcore.api.errors import DeltaError, EngineError, StaleWeightsError
+from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher, verify, verify_by_reload
@@ -82,19 +83,11 @@ class WeightsConformance(Abilities):
         tiny_models: tuple[Path, Path],
     ) -> None:
         self.needs("takes_weights_under_way")
-        request = await running(
-            client, f"amid-{uuid.uuid4().hex}"
-        )  # no late abort of another test's request hits it
-        await publish(publisher, [client], references[1].state_dict().items(), 7)
-        answer = await request.result
-        if answer.spans == (Span(start=0, version=0),):
-            await start_over(client, tiny_models[0])
-            raise TooLateError("the answer had ended before the publication")
-        first, second = answer.spans
-        assert (first, second.version) == (Span(start=0, version=0), 7)
+        new = partial(publish, publisher, [client], references[1].state_dict().items(), 7)
+        answer, place = await _amid(client, new, tiny_models[0])
         assert len(answer.token_ids) == LONG.max_tokens
-        assert gap(references[0], answer, t=COLD, part=slice(0, second.start)) <= TOLERANCE
-        assert gap(references[1], answer, t=COLD, part=slice(second.start, None)) <= TOLERANCE
+        assert gap(references[0], answer, t=COLD, part=slice(0, place)) <= TOLERANCE
+        assert gap(references[1], answer, t=COLD, part=slice(place, None)) <= TOLERANCE
 
     @in_time
     async def test_a_publication_in_place_goes_on_with_the_old_cache(
@@ -105,16 +98,10 @@ class WeightsConformance(Abilities):
         tiny_models: tuple[Path, Path],
     ) -> None:
         self.needs("takes_weights_under_way")
-        request = await running(client, f"in-place-{uuid.uuid4().hex}")
-        await publish(publisher, [client], references[1].state_dict().items(), 7, keep_cache=True)
-        answer = await request.result
-        if answer.spans == (Span(start=0, version=0),):
-            await start_over(client, tiny_models[0])
-            raise TooLateError("the answer had ended before the publication")
-        first, second = answer.spans
-        assert (first, second.version) == (Span(start=0, version=0), 7)
-        assert gap(references[0], answer, t=COLD, part=slice(0, second.start)) <= TOLERANCE
-        assert gap(references[1], answer, t=COLD, part=slice(second.start, None)) > TOLERANCE
+        new = partial(publish, publisher, [client], references[1].state_dict().items(), 7, keep_cache=True)
+        answer, place = await _amid(client, new, tiny_models[0])
+        assert gap(references[0], answer, t=COLD, part=slice(0, place)) <= TOLERANCE
+        assert gap(references[1], answer, t=COLD, part=slice(place, None)) > TOLERANCE
 
     async def test_other_weights_than_the_trainers_do_not_go_unnoticed(
         self, client: EngineClient, references: References, publisher: Publisher
@@ -195,3 +182,18 @@ class WeightsConformance(Abilities):
             await client.update("/update_weights_from_distributed", {**body, "flush_cache": False})
         await client.health()
         assert await client.weight_version() == 0
+
+
+async def _amid(
+    client: EngineClient, publish_7: Callable[[], Awaitable[object]], first: Path
+) -> tuple[Completion, int]:
+    """An answer amid which version 7 replaced version 0, the model `first`; its first token of version 7."""
+    request = await running(client)
+    await publish_7()
+    answer = await request.result
+    if answer.spans == (Span(start=0, version=0),):
+        await start_over(client, first)
+        raise TooLateError("the answer had ended before the publication")
+    before, after = answer.spans
+    assert (before, after.version) == (Span(start=0, version=0), 7)
+    return answer, after.start
