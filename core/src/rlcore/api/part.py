@@ -11,7 +11,7 @@ from typing import Any, Generic, cast
 from typing_extensions import TypeVar
 
 from rlcore.api.config import Config
-from rlcore.api.errors import PluginError, RlcoreError, faults_of
+from rlcore.api.errors import PluginError, RlcoreError, faults_of, one_line
 from rlcore.api.part_config import RewardConfig
 
 C = TypeVar("C", bound=Config, default=Config, covariant=True)
@@ -31,7 +31,7 @@ def load(factory: str, name: str) -> Any:
         raise
     except Exception as error:
         plain = isinstance(error, ImportError | AttributeError)
-        why = error if plain else f"{type(error).__name__}: {error}"
+        why = error if plain else one_line(error)
         raise PluginError(f"{name!r} cannot be loaded from {factory!r}: {why}.") from error
     return target
 

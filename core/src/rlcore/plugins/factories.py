@@ -8,7 +8,7 @@ from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 
-from rlcore.api.errors import PluginError
+from rlcore.api.errors import PluginError, one_line
 from rlcore.plugins.registry import PluginInfo
 
 
@@ -52,6 +52,4 @@ def _spec(module: str, who: str) -> ModuleSpec | None:
             return None
         raise PluginError(f"{who}: {module!r} cannot be imported: {error}.") from error
     except Exception as error:
-        raise PluginError(
-            f"{who}: {module!r} cannot be imported: {type(error).__name__}: {error}."
-        ) from error
+        raise PluginError(f"{who}: {module!r} cannot be imported: {one_line(error)}.") from error

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rlcore.api.errors import PluginError, RlcoreError
+from rlcore.api.errors import PluginError, RlcoreError, one_line
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
 from rlcore.api.part import Part, built
 from rlcore.api.tokens import Tokenizer
@@ -94,7 +94,7 @@ def blamed(name: str) -> Iterator[None]:
         # task of the generator's own.
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        raise PluginError(f"The generator {name} failed: {type(error).__name__}: {error}.") from error
+        raise PluginError(f"The generator {name} failed: {one_line(error)}.") from error
 
 
 def check_samples(name: str, made: Iterable[object]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from rlcore.api.errors import PluginError, RlcoreError, faults_of
+from rlcore.api.errors import PluginError, RlcoreError, faults_of, one_line
 from rlcore.api.generation import Completion, GroupGenerator
 from rlcore.api.packed import PackedInts
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
@@ -228,7 +228,7 @@ def pickled_error(error: BaseException, name: str) -> bytes:
         content = _pickled(error)
         pickle.loads(content)  # as of a class with arguments of its own
         return content
-    return _pickled(PluginError(f"The generator {name} failed: {type(error).__name__}: {error}."))
+    return _pickled(PluginError(f"The generator {name} failed: {one_line(error)}."))
 
 
 def _pickled(value: Any) -> bytes:

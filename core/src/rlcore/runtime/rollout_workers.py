@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.cluster import Actor, Cluster
-from rlcore.api.errors import RlcoreError, WorkerError
+from rlcore.api.errors import RlcoreError, WorkerError, one_line
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator
 from rlcore.rollout.generators import Generators, name_of
 from rlcore.runtime.actors import watched, within
@@ -201,7 +201,7 @@ class Exchange:
         except RlcoreError as error:
             self._fail(error)
         except Exception as error:
-            self._fail(WorkerError(f"{self._name} failed: {type(error).__name__}: {error}."))
+            self._fail(WorkerError(f"{self._name} failed: {one_line(error)}."))
 
     def _fail(self, error: RlcoreError) -> None:
         """No call of this worker can be made any more."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rlcore.api.errors import faults_of
+from rlcore.api.errors import faults_of, one_line
 from rlcore.api.tracker import RunInfo, Tracker
 from rlcore.api.types import Json, Sample
 from rlcore.tracking.display import Display
@@ -118,7 +118,7 @@ class _TrackerThread:
                 getattr(self._tracker, event)(*about)
             except (Exception, SystemExit) as error:
                 self._is_off = event == "start"
-                self._warn(f"failed at {event!r}: {type(error).__name__}: {error}")
+                self._warn(f"failed at {event!r}: {one_line(error)}")
 
     def _warn(self, said: str) -> None:
         if not self._has_warned:
