@@ -1,8 +1,9 @@
 """What is collected, in which order test files start, and servers that start at once."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if mark and mark.args:
             limits[item.path] = max(limits[item.path], mark.args[0])
     items.sort(key=lambda item: -limits[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """The workers are forked from a process that has done the imports."""
+    from warm import WarmWorkers
+
+    workers = WarmWorkers()
+    config.add_cleanup(workers.close)
+    workers.lead(specs)
 
 
 def _leave_grids_to_the_full_tier(items: list[pytest.Item]) -> None:

@@ -45,11 +45,22 @@ IMPORTED = (
 """Of a command, what takes a tenth of a second or more, beside what each kind of process asks for."""
 
 
+warm: list[ForkServer] = []
+"""Of this process, if it was forked with these imports itself."""
+
+
+def preloaded() -> list[str]:
+    """What commands and `local` servers import takes longer than most tests."""
+    plugins = [entry.module for entry in entry_points(group=GROUP)]
+    return [*IMPORTED, *PRELOAD, *plugins, *preload(Kind.TRAINER, Kind.ENGINE)]
+
+
 @functools.cache
 def fork_server() -> ForkServer:
-    """Of all commands, and of `local` servers: their imports take longer than most tests."""
-    plugins = [entry.module for entry in entry_points(group=GROUP)]
-    server = ForkServer([*IMPORTED, *PRELOAD, *plugins, *preload(Kind.TRAINER, Kind.ENGINE)], VARIABLES)
+    """Of all commands, and of `local` servers."""
+    if warm:
+        return warm[0]
+    server = ForkServer(preloaded(), VARIABLES)
     atexit.register(server.close)
     return server
 

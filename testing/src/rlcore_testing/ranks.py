@@ -1,23 +1,42 @@
 """Real ranks for a test: one process each, gloo between them, and a hard time limit over all."""
 
+import atexit
+import contextlib
 import functools
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import pickle
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Switches, load
+from rlcore_machine import Forked, ForkServer
 from rlcore_machine.network import free_port
+
+_shared: list[ForkServer] = []
+
+
+def fork_ranks_from(server: ForkServer) -> None:
+    """Let `run_ranks` fork from this server, which has the imports of ranks, instead of one of its own."""
+    _shared[:] = [server]
+
+
+@functools.cache
+def _own_server() -> ForkServer:
+    server = ForkServer(preload(Kind.TRAINER))
+    atexit.register(server.close)
+    return server
 
 
 @functools.cache
@@ -36,27 +55,29 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
     first rank that raises, dies, or the passing of `timeout` seconds ends all ranks; the error (RuntimeError
     or TimeoutError) carries the traceback of the rank.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preload(Kind.TRAINER))
+    server = _shared[0] if _shared else _own_server()
     port, deadline = free_port(), time.monotonic() + timeout
-    processes: list[BaseProcess] = []
+    processes: list[Forked] = []
     ends: list[Connection] = []
+    said = os.memfd_create("what ranks print")
     try:
         for rank in range(n):
-            mine, theirs = context.Pipe(duplex=False)
-            call = (*_where(fn), (rank, n, port, *args))
-            process: BaseProcess = context.Process(target=_rank_main, args=(theirs, *call), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
+            mine, theirs = multiprocessing.Pipe(duplex=False)
+            with theirs, os.fdopen(os.memfd_create("rank"), "wb") as file:
+                pickle.dump((list(sys.path), *_where(fn), (rank, n, port, *args)), file)
+                file.flush()
+                out, given = Path(f"/proc/{os.getpid()}/fd/{said}"), (file.fileno(), theirs.fileno())
+                processes.append(server.fork(f"{__name__}:_rank_main", (), given, env=os.environ, out=out))
             ends.append(mine)
         return _collect(ends, deadline)
     finally:
         for process in processes:
-            process.join(timeout=max(0.0, min(5.0, deadline - time.monotonic())))
-            if process.is_alive():
-                process.kill()
-                process.join()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, min(5.0, deadline - time.monotonic())))
+            process.kill()
+        with os.fdopen(said, "rb") as file:
+            file.seek(0)
+            sys.stderr.write(file.read().decode(errors="replace"))
 
 
 def _where(fn: Callable[..., Any] | str) -> tuple[str, str]:
@@ -88,19 +109,22 @@ def _collect(ends: Sequence[Connection], deadline: float) -> list[Any]:
     return [results[rank] for rank in range(len(ends))]
 
 
-def _rank_main(end: Connection, place: str, name: str, call: tuple[Any, ...]) -> None:
+def _rank_main(call: int, end: int) -> None:
     import torch
 
+    ForkServer.current = None  # a rank starts what it starts as a worker does that nobody forked
     torch.set_num_threads(1)  # the ranks share the machine's few cores
+    with open(call, "rb") as file:
+        file.seek(0)
+        sys.path[:], place, name, arguments = pickle.load(file)
     try:
-        module = _load(place)
-        answer = (True, getattr(module, name)(*call))
+        answer = (True, getattr(_load(place), name)(*arguments))
     except BaseException:
         answer = (False, traceback.format_exc())
-    # Pickle between a process and its own child. `end.send` would share the memory of tensors instead of
-    # copying them, and this process ends.
-    end.send_bytes(pickle.dumps(answer))
-    end.close()
+    # Pickle between a process and its own child. `Connection.send` would share the memory of tensors instead
+    # of copying them, and this process ends.
+    with Connection(end, readable=False) as connection:
+        connection.send_bytes(pickle.dumps(answer))
 
 
 def _load(place: str) -> ModuleType:
