@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from rlcore import ModelFacts
 from rlcore_plan.layout import Layout
@@ -75,6 +76,7 @@ class Frozen:
     engines: Engines
 
 
+@lru_cache(maxsize=256)
 def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float = 1.0) -> int:
     """Bytes of the weights on one GPU. What is no expert is whole in each part. `dtype`: the trainer's.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from rlcore import ExpertFacts, LatentFacts, ModelFacts
+from rlcore import LatentFacts, ModelFacts
 from rlcore_plan.layout import Layout
 
 
@@ -52,9 +53,11 @@ def _stage(facts: ModelFacts, layout: Layout, number: int, values: bool) -> Iter
     vocabulary = -(-facts.vocabulary // tensor)  # padded to a multiple of the tensor-parallel size
     if number == 0:
         yield Weight("embedding", vocabulary * facts.hidden, is_shared=tied)
+    dense = _layer(facts, tensor)
+    mixture = _layer(facts, tensor, layout.expert, layout.expert_tensor) if facts.experts else dense
+    first = facts.experts.first_dense if facts.experts else 0
     for layer in layout.layers(facts, number):
-        yield from _attention(facts, tensor)
-        yield from _mlp(facts, layout, layer)
+        yield from mixture if layer >= first else dense
     if number == last:
         yield Weight("final_norm", facts.hidden)
         if values:
@@ -70,9 +73,16 @@ def _prediction(facts: ModelFacts, layout: Layout) -> Iterator[Weight]:
     yield Weight("mtp_embedding_norm", facts.hidden)
     yield Weight("mtp_hidden_norm", facts.hidden)
     yield Weight("mtp_proj", 2 * facts.hidden * facts.hidden // layout.tensor)
-    yield from _attention(facts, layout.tensor)
-    yield from _mlp(facts, layout, facts.layers)
+    experts = (layout.expert, layout.expert_tensor) if facts.experts else ()
+    yield from _layer(facts, layout.tensor, *experts)
     yield Weight("mtp_final_norm", facts.hidden)
+
+
+@lru_cache(maxsize=1024)  # a search asks for the same ones for each of its layouts and stages
+def _layer(facts: ModelFacts, tensor: int, *experts: int) -> tuple[Weight, ...]:
+    """`experts`: in how many parts they and each of them are, of a layer that has some."""
+    mlp = _mixture(facts, tensor, *experts) if experts else _mlp(facts, tensor)
+    return (*_attention(facts, tensor), *mlp)
 
 
 def _attention(facts: ModelFacts, tensor: int) -> Iterator[Weight]:
@@ -109,12 +119,8 @@ def _latent(facts: ModelFacts, latent: LatentFacts, tensor: int) -> Iterator[Wei
     yield Weight("kv_up_norm", latent.key_value)
 
 
-def _mlp(facts: ModelFacts, layout: Layout, layer: int) -> Iterator[Weight]:
-    experts = facts.experts
-    if experts is not None and layer >= experts.first_dense:
-        yield from _mixture(facts, experts, layout)
-        return
-    width = facts.width // layout.tensor
+def _mlp(facts: ModelFacts, tensor: int) -> Iterator[Weight]:
+    width = facts.width // tensor
     yield Weight("fc1", 2 * width * facts.hidden)
     yield Weight("mlp_norm", facts.hidden)
     yield Weight("fc2", facts.hidden * width)
@@ -122,14 +128,16 @@ def _mlp(facts: ModelFacts, layout: Layout, layer: int) -> Iterator[Weight]:
         yield Weight("post_mlp_norm", facts.hidden)
 
 
-def _mixture(facts: ModelFacts, experts: ExpertFacts, layout: Layout) -> Iterator[Weight]:
-    hidden, held = facts.hidden, experts.count // layout.expert
-    width = experts.width // layout.expert_tensor
+def _mixture(facts: ModelFacts, tensor: int, expert: int, expert_tensor: int) -> Iterator[Weight]:
+    experts = facts.experts
+    assert experts is not None, "asked of a model with experts"
+    hidden, held = facts.hidden, experts.count // expert
+    width = experts.width // expert_tensor
     yield Weight("mlp_norm", hidden)
     yield Weight("router", experts.count * hidden)
     yield Weight("experts_fc1", held * 2 * width * hidden, is_expert=True)
     yield Weight("experts_fc2", held * width * hidden, is_expert=True)
     if experts.shared:
-        shared = experts.shared // layout.tensor
+        shared = experts.shared // tensor
         yield Weight("shared_fc1", 2 * shared * hidden)
         yield Weight("shared_fc2", shared * hidden)
