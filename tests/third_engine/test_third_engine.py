@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command import Command
 
 PACKAGE = Path(__file__).with_name("package")
 LIMIT_S = 280.0
@@ -25,24 +26,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "site"
 
 
-def train(site: Path, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("rlcore")), "train", "--algo", "grpo", "--model", "qwen3"]
-    env = {**os.environ, "PYTHONPATH": str(site)}
-    return subprocess.run(
-        [*command, "--run-dir", str(folder), *flags],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+def train(cwd: Path, *flags: str, **known: Any) -> Command:
+    command = Command("train", "--algo", "grpo", "--model", "qwen3", *flags, cwd=cwd, **known)
+    try:
+        command.wait(LIMIT_S)
+    finally:
+        command.stop()
+    return command
 
 
 def test_it_trains_the_demo(site: Path, tmp_path: Path) -> None:
     flags = ("--engine", "openai", "--openai.seed-offset", "7", "--steps", "2", "--eval-every", "0")
     small = ("--prompts-per-step", "4", "--eval-prompts", "2")
-    done = train(site, tmp_path / "run", *flags, *small)
-    assert done.returncode == 0, done.stderr
+    asked = ("--run-dir", str(tmp_path / "run"), *flags, *small)
+    done = train(tmp_path, *asked, fresh=True, env={"PYTHONPATH": str(site)})
+    assert done.wait() == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "train/kl_engine_max" in line]
     assert len(steps) == 2
@@ -72,7 +70,7 @@ def test_it_trains_the_demo(site: Path, tmp_path: Path) -> None:
 def test_what_it_lacks_is_said_before_the_run(
     site: Path, tmp_path: Path, flags: tuple[str, ...], said: str
 ) -> None:
-    done = train(site, tmp_path / "run", *flags)
-    assert done.returncode == 2
+    done = train(tmp_path, *flags, packages=[str(site)])
+    assert done.wait() == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

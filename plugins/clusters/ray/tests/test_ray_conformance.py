@@ -31,6 +31,18 @@ class TestRay(ClusterConformance):
         assert addresses
         assert all(ipaddress.ip_address(address).is_loopback for address in addresses), addresses
 
+    # Each of these has a Ray of its own, so they come after those that share one.
+
+    def test_the_end_of_a_process_of_its_own_is_told(self) -> None:
+        super().test_the_end_of_a_process_of_its_own_is_told()
+
+    @pytest.mark.full
+    def test_a_process_of_its_own_that_is_stopped_is_told(self) -> None:
+        super().test_a_process_of_its_own_that_is_stopped_is_told()
+
+    def test_nothing_is_left_of_it(self) -> None:
+        super().test_nothing_is_left_of_it()
+
 
 def _connections(process: psutil.Process) -> Sequence[Any]:
     try:

@@ -19,6 +19,7 @@ def test_ray_is_started_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.found == "takes more than 0.2 s"
 
 
+@pytest.mark.full  # below, one starts too
 def test_a_ray_of_its_own_starts() -> None:
     (one,) = RayConfig().diagnose()
     assert one.found.startswith("works with Ray 2.")

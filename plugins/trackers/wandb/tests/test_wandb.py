@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,14 @@ def track(folder: Path, step: int = 0) -> None:
     assert "The tracker" not in done.stderr, done.stderr
 
 
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run, which tests read."""
+    folder = tmp_path_factory.mktemp("run")
+    track(folder)
+    return folder
+
+
 def records(file: Path) -> list[Any]:
     """The records of a .wandb file: LevelDB's log, blocks of 32 KiB, behind a header of 7 bytes."""
     from wandb.proto.wandb_internal_pb2 import Record
@@ -81,9 +90,8 @@ def logged(found: list[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def test_what_an_offline_run_holds(tmp_path: Path) -> None:
-    track(tmp_path)
-    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+def test_what_an_offline_run_holds(tracked: Path) -> None:
+    (file,) = tracked.glob("wandb/offline-run-*/run-*.wandb")
     found = records(file)
     first, second, third = logged(found)
     assert sum(third["distribution/reward/values"]) == 1
@@ -91,28 +99,27 @@ def test_what_an_offline_run_holds(tmp_path: Path) -> None:
     assert first == {"step": 1, "train/loss": 0.25}
     assert second["step"] == 1
     assert second["samples/easy/nrows"] == 1
-    (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/samples/easy*.json")
+    (table,) = tracked.glob("wandb/offline-run-*/files/media/table/samples/easy*.json")
     assert json.loads(table.read_text())["data"] == [["p", "12", "2<1>", "21", 0.5]]
-    pictures = [*tmp_path.glob("wandb/offline-run-*/files/media/images/pictures/*.png")]
+    pictures = [*tracked.glob("wandb/offline-run-*/files/media/images/pictures/*.png")]
     assert sorted(path.name.partition("_")[0] for path in pictures) == ["easy", "rollout"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
     (run,) = [record.run for record in found if record.HasField("run")]
     config = {item.key: json.loads(item.value_json) for item in run.config.update}
     assert (config["lr"], config["plugins"]) == (0.5, {"grpo": "0.1.0"})
-    assert (run.project, run.display_name, list(run.tags)) == ("copying", tmp_path.name, ["first"])
+    assert (run.project, run.display_name, list(run.tags)) == ("copying", tracked.name, ["first"])
     said = {item.key: item.value_json for r in found if r.HasField("summary") for item in r.summary.update}
     assert said["exit_reason"] == '"sigterm"'
 
 
-def test_the_command_line_is_in_no_file(tmp_path: Path) -> None:
-    track(tmp_path)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+def test_the_command_line_is_in_no_file(tracked: Path) -> None:
+    files = [path for path in tracked.rglob("*") if path.is_file()]
     assert len(files) > 3
     assert not [path for path in files if b"hunter2" in path.read_bytes()]
 
 
-def test_a_resumed_run_has_the_same_id(tmp_path: Path) -> None:
-    track(tmp_path)
+def test_a_resumed_run_has_the_same_id(tracked: Path, tmp_path: Path) -> None:
+    shutil.copytree(tracked, tmp_path, symlinks=True, dirs_exist_ok=True)
     track(tmp_path, step=5)
     names = {path.name for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")}
     assert names == {f"run-{(tmp_path / 'wandb' / 'id').read_text()}.wandb"}
