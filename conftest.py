@@ -1,5 +1,6 @@
 """What is collected, in which order test files start, and servers that start at once."""
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,11 +30,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Of a grid, all but the first cases are of the full tier.
+    """Of a grid, all but the first cases are of the full tier; so are those of the suite of bridges.
 
     The files whose tests may take longest come first: one that begins last runs alone at the end.
     """
     _leave_grids_to_the_full_tier(items)
+    bridges = sys.modules.get("rlcore_megatron.testing.bridges")
+    if bridges and "not full" in config.option.markexpr:
+        bridges.BridgeConformance.most = DAILY_CASES
     yield  # `-m` chooses
     if not hasattr(config, "workerinput"):  # one after the other, in the usual order
         return
