@@ -24,14 +24,6 @@ FAULTS = [
         missing="log probs are those of transformers",
     ),
     Fault(
-        name="no_abort",
-        file="controls.py",
-        old="await self.service.call(lambda: self.scheduler.abort(rids))",
-        new="await self.service.call(lambda: None)",
-        missing="abort returns what was sampled",
-        reason="the request ran to its end, aborted or not",
-    ),
-    Fault(
         name="one_version",
         file="scheduler.py",
         old="            self.set_version(version)\n",
@@ -103,6 +95,14 @@ FAULTS = [
         new="        pass\n",
         missing="pause holds and resume goes on",
         reason="paused, it",
+    ),
+    Fault(
+        name="no_abort",
+        file="controls.py",
+        old="await self.service.call(lambda: self.scheduler.abort(rids))",
+        new="await self.service.call(lambda: None)",
+        missing="abort returns what was sampled",
+        reason="the request ran to its end, aborted or not",
     ),
 ]
 

@@ -98,7 +98,17 @@ def reader(tmp_path: Path, model: Path, finished: Path, monkeypatch: pytest.Monk
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", dict.fromkeys(block.page for block in SHELL))
+LONG = {"docs/plugins.md": "mypy reads a new package; plugins/commands/new/tests run the rest"}
+"""Pages of the full tier, and why."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.full if page in LONG else ())
+        for page in dict.fromkeys(block.page for block in SHELL)
+    ],
+)
 def test_the_commands_of_a_page_run(page: str, reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
     """Line by line, from its first block to its last, in one folder."""
     for line in lines_of(page):

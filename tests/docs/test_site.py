@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.full  # test_docs.py follows the links of every page
 def test_the_site_builds(tmp_path: Path) -> None:
     done = subprocess.run(
         [

@@ -304,6 +304,7 @@ def test_an_engine_process_is_on_one_host(prepared: Prepared) -> None:
         placed(prepared, on, {"engines": 2, "sglang.tp_size": "2"})
 
 
+@pytest.mark.full  # that a bundle's process sees its GPUs: `rlcore_testing.clusters` asks it of every cluster
 async def test_each_process_sees_its_own_gpus(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
