@@ -67,7 +67,7 @@ class Policy(BaseHTTPRequestHandler):
 def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a run gives to the program that it trains."""
     server = HTTPServer(("127.0.0.1", 0), Policy)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     task = tmp_path / "task.json"
     task.write_text('{"messages": [{"role": "user", "content": "copy 12="}]}')

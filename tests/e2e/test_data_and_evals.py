@@ -69,7 +69,7 @@ class Judge(BaseHTTPRequestHandler):
 def judge() -> Iterator[str]:
     """The URL of one."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
