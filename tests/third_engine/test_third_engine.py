@@ -39,7 +39,7 @@ def test_it_trains_the_demo(site: Path, tmp_path: Path) -> None:
     flags = ("--engine", "openai", "--openai.seed-offset", "7", "--steps", "2", "--eval-every", "0")
     small = ("--prompts-per-step", "4", "--eval-prompts", "2")
     asked = ("--run-dir", str(tmp_path / "run"), *flags, *small)
-    done = train(tmp_path, *asked, fresh=True, env={"PYTHONPATH": str(site)})
+    done = train(tmp_path, *asked, packages=[str(site)], env={"PYTHONPATH": str(site)})
     assert done.wait() == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "train/kl_engine_max" in line]

@@ -27,11 +27,11 @@ FROZEN = r"embed_tokens|layers\.0\.(mlp|post)|layers\.1\.self_attn\.[qkv]_proj"
 """What Hugging Face calls them."""
 
 LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "tensor": (2, {"tensor_model_parallel_size": 2}),
+    "pipeline": (2, {"pipeline_model_parallel_size": 2}),
     "alone": (1, {}),
     "alone-recomputed": (1, RECOMPUTE),
     "data": (2, {}),
-    "tensor": (2, {"tensor_model_parallel_size": 2}),
-    "pipeline": (2, {"pipeline_model_parallel_size": 2}),
     "unsharded": (2, {"use_distributed_optimizer": False}),
 }
 
@@ -96,6 +96,7 @@ def whole(model: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return weights
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_frozen_parameters_stay_to_the_bit_and_the_others_learn(
     layout: str, model: str, whole: Any, tmp_path: Path

@@ -108,9 +108,10 @@ def alone(models: tuple[str, str]) -> dict[tuple[str, int], Any]:
     return {case: run_ranks(_run, 1, models, *case, 1000, timeout=SECONDS)[0] for case in cases}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("name", "minibatches", "ranks", "budget"),
-    [("sft", 1, 2, 1000), ("dpo", 1, 1, 34), ("dpo", 1, 2, 34), ("dpo", 2, 2, 1000)],
+    [("sft", 1, 2, 1000), ("dpo", 2, 2, 1000), ("dpo", 1, 2, 34), ("dpo", 1, 1, 34)],
 )
 def test_no_split_shows(
     models: tuple[str, str],

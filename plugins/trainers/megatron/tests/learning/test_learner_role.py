@@ -127,6 +127,7 @@ def test_one_rank(model: str, alone: Any, minibatches: int) -> None:
     assert "largest gap 0.001, --max-kl-engine 0.0001" in error
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "layout",
     [{}, {"pipeline_model_parallel_size": 2}, {"context_parallel_size": 2}],
