@@ -19,7 +19,11 @@ import command
 import forked_python
 
 from rlcore_machine import ForkServer
-from rlcore_testing.ranks import fork_ranks_from
+from rlcore_testing import ranks
+
+
+OF_TESTS = ("anthropic", "openai", "reasoning_gym")
+"""What tests import beside, and what takes more than half a second."""
 
 
 def import_all(names: bytes) -> None:
@@ -38,7 +42,7 @@ class WarmWorkers:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        content = json.dumps(command.preloaded()).encode()
+        content = json.dumps([*command.preloaded(), *OF_TESTS]).encode()
         self._server = ForkServer((), command.VARIABLES, prepare=(f"{__name__}:import_all", content))
 
     def lead(self, specs: Iterable[Any]) -> None:
@@ -62,7 +66,7 @@ def work(_: None, listening: int) -> int:
     own = ForkServer(())  # a fork of this process, as long as it has one thread and none of pytest's modules
     ForkServer.current = None
     command.warm.append(own)
-    fork_ranks_from(own)
+    ranks._servers.append(own)
     gc.unfreeze()
     with socket.socket(fileno=listening) as listener:
         line, _ = listener.accept()

@@ -24,12 +24,8 @@ from rlcore.plugins.loader import Switches, load
 from rlcore_machine import Forked, ForkServer
 from rlcore_machine.network import free_port
 
-_shared: list[ForkServer] = []
-
-
-def fork_ranks_from(server: ForkServer) -> None:
-    """Let `run_ranks` fork from this server, which has the imports of ranks, instead of one of its own."""
-    _shared[:] = [server]
+_servers: list[ForkServer] = []
+"""Of a process that has one with the imports of ranks, in place of an own one."""
 
 
 @functools.cache
@@ -55,7 +51,7 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
     first rank that raises, dies, or the passing of `timeout` seconds ends all ranks; the error (RuntimeError
     or TimeoutError) carries the traceback of the rank.
     """
-    server = _shared[0] if _shared else _own_server()
+    server = _servers[0] if _servers else _own_server()
     port, deadline = free_port(), time.monotonic() + timeout
     processes: list[Forked] = []
     ends: list[Connection] = []
