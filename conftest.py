@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcore_machine import ForkServer
+from rlcore_machine import ForkServer, settle_heap
 
 SGLANG = "sglang"
 MARK = f"mark.{SGLANG}"
@@ -57,6 +57,11 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
     workers = WarmWorkers()
     config.add_cleanup(workers.close)
     workers.lead(specs)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector walks all that was imported and collected no more."""
+    settle_heap()
 
 
 def _leave_grids_to_the_full_tier(items: list[pytest.Item]) -> None:

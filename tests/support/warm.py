@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -20,7 +19,6 @@ import forked_python
 
 from rlcore_machine import ForkServer
 from rlcore_testing import ranks
-
 
 OF_TESTS = ("anthropic", "openai", "reasoning_gym")
 """What tests import beside, and what takes more than half a second."""
@@ -67,7 +65,6 @@ def work(_: None, listening: int) -> int:
     ForkServer.current = None
     command.warm.append(own)
     ranks._servers.append(own)
-    gc.unfreeze()
     with socket.socket(fileno=listening) as listener:
         line, _ = listener.accept()
     with line:
