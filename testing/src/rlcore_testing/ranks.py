@@ -60,7 +60,8 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
         for rank in range(n):
             mine, theirs = multiprocessing.Pipe(duplex=False)
             with theirs, os.fdopen(os.memfd_create("rank"), "wb") as file:
-                pickle.dump((list(sys.path), *_where(fn), (rank, n, port, *args)), file)
+                pickle.dump(sys.path, file)  # comes first: the arguments may be of a module that it leads to
+                pickle.dump((*_where(fn), (rank, n, port, *args)), file)
                 file.flush()
                 out, given = Path(f"/proc/{os.getpid()}/fd/{said}"), (file.fileno(), theirs.fileno())
                 processes.append(server.fork(f"{__name__}:_rank_main", (), given, env=os.environ, out=out))
@@ -110,10 +111,11 @@ def _rank_main(call: int, end: int) -> None:
 
     ForkServer.current = None  # a rank starts what it starts as a worker does that nobody forked
     torch.set_num_threads(1)  # the ranks share the machine's few cores
-    with open(call, "rb") as file:
-        file.seek(0)
-        sys.path[:], place, name, arguments = pickle.load(file)
     try:
+        with open(call, "rb") as file:
+            file.seek(0)
+            sys.path[:] = pickle.load(file)
+            place, name, arguments = pickle.load(file)
         answer = (True, getattr(_load(place), name)(*arguments))
     except BaseException:
         answer = (False, traceback.format_exc())
