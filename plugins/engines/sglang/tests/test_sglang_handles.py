@@ -30,13 +30,21 @@ def weights(count: int = 6) -> dict[str, Tensor]:
     return {**named, "norm": torch.randn(7, generator=generator)}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def servers() -> Iterator[tuple[PayloadReader, PayloadReader]]:
-    """Two."""
+    """Two, which no test ends: each takes seconds to import torch."""
     made = PayloadReader(), PayloadReader()
     yield made
     for one in made:
         one.kill()
+
+
+@pytest.fixture
+def doomed() -> Iterator[PayloadReader]:
+    """One that a test ends."""
+    made = PayloadReader()
+    yield made
+    made.kill()
 
 
 @pytest.fixture
@@ -94,16 +102,16 @@ def test_a_larger_tensor_gets_larger_memory(
 
 
 def test_a_server_that_dies_in_the_middle_leaves_no_memory(
-    servers: tuple[PayloadReader, PayloadReader], publisher: TensorPublisher
+    servers: tuple[PayloadReader, PayloadReader], doomed: PayloadReader, publisher: TensorPublisher
 ) -> None:
     """It has the second bucket open. The other server gets all buckets, and so does a new one."""
     named = weights()
     for number, piece in enumerate(publisher.pieces(named.items(), sends=True, tells=True)):
         wanted = {name: checksum(named[name]) for name in piece.bucket.names}
         if number <= 1:
-            assert servers[0].take(piece.content, keeps=number == 1) == wanted
+            assert doomed.take(piece.content, keeps=number == 1) == wanted
         if number == 1:
-            servers[0].kill()
+            doomed.kill()
         assert servers[1].take(piece.content) == wanted
         file = file_of(publisher)
     assert not file.exists()
@@ -124,19 +132,17 @@ sys.stdin.read()
 """
 
 
-def test_a_trainer_that_is_killed_leaves_no_memory(
-    servers: tuple[PayloadReader, PayloadReader], tmp_path: Path
-) -> None:
+def test_a_trainer_that_is_killed_leaves_no_memory(doomed: PayloadReader, tmp_path: Path) -> None:
     """torch's own process, which outlives it, removes the file when nobody has it open."""
     trainer = psutil.Popen(
         [sys.executable, "-c", TRAINER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
     )
     payload, file = trainer.stdout.readline().decode().split()
-    assert servers[0].take(bytes.fromhex(payload), keeps=True) == {"a": checksum(torch.ones(300))}
+    assert doomed.take(bytes.fromhex(payload), keeps=True) == {"a": checksum(torch.ones(300))}
     assert Path(file).exists()
     trainer.kill()
     trainer.communicate()
-    servers[0].kill()
+    doomed.kill()
     wait_for(lambda: not Path(file).exists(), LIMIT_S)
 
 

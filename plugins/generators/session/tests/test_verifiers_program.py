@@ -130,6 +130,7 @@ async def test_an_environment_with_tools(tools: None) -> None:
 
 
 @needs_verifiers
+@pytest.mark.full  # verifiers takes seconds to import, in each program
 @pytest.mark.parametrize(
     ("settings", "number", "said"),
     [

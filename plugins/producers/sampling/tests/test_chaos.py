@@ -119,7 +119,6 @@ def check(group: Group, version: int, staleness: int) -> None:
 
 CHAOS = {
     "one step off": {"steps": 60, "max_staleness": 1, "on_publish": "retract"},
-    "far ahead, aborting": {"steps": 200, "max_staleness": 3, "on_publish": "abort"},
     "resting, masked": {
         "steps": 60,
         "max_staleness": 1,
@@ -128,9 +127,11 @@ CHAOS = {
         "over_sample": 2.5,
         "mask_stale_tokens": True,
     },
+    "far ahead, aborting": {"steps": 200, "max_staleness": 3, "on_publish": "abort"},
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("options", CHAOS.values(), ids=CHAOS.keys())
 async def test_nothing_is_lost_and_nothing_is_doubled(
     client: EngineClient, model: Path, tmp_path: Path, options: dict[str, Any]
