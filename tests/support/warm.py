@@ -59,7 +59,7 @@ class WarmWorkers:
         self._folder.cleanup()
 
 
-def work(_: None, listening: int) -> int:
+def work(prepared: None, listening: int) -> int:
     """Be the Python that is asked for."""
     own = ForkServer(())  # a fork of this process, as long as it has one thread and none of pytest's modules
     ForkServer.current = None
