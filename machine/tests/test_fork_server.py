@@ -35,7 +35,8 @@ def test_a_process_is_what_was_asked(server: ForkServer, tmp_path: Path) -> None
     code = "import os, sys; print(os.environ, os.getcwd(), 'json' in sys.modules); print(sys.argv)"
     forked = server.fork("builtins:exec", [code], cwd=tmp_path, env={"NAME": "value"}, out=out)
     assert forked.wait(LIMIT_S) == 0
-    assert out.read_text().startswith(f"environ({{'NAME': 'value'}}) {tmp_path} True\n")
+    told = "'PYTORCH_NVML_BASED_CUDA_CHECK': '1', 'NAME': 'value'"
+    assert out.read_text().startswith(f"environ({{{told}}}) {tmp_path} True\n")
     forked = server.fork("os:write", [], [write])
     assert forked.wait(LIMIT_S) == 1, "an argument is missing"
     os.close(write)

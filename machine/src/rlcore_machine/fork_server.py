@@ -25,6 +25,8 @@ from rlcore_machine.heap import defer_collection, settle_heap
 _MAX_REQUEST = 2**17
 _MAX_DESCRIPTORS = 8
 _STOP_SECONDS = 2.0
+_KEEPS_CUDA_OUT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Have torch look for GPUs without starting CUDA: a process forked after that cannot use it."""
 _PR_SET_NAME = 15
 
 
@@ -155,7 +157,8 @@ class ForkServer:
         """A process, in a session of its own, that calls `target`, `module:function`.
 
         It is called with `arguments`, which must be JSON, and its own copies of `descriptors`; the exit code
-        is what it returns. `env`: the whole environment in place of the server's, which libraries have read.
+        is what it returns. `env`: the whole environment in place of the server's, which libraries have read,
+        but for what keeps CUDA out.
         `out`, `err`: files that its output is added to; else it is lost, unless it `prints`: into the errors
         of the process that started the server.
         """
@@ -163,7 +166,7 @@ class ForkServer:
             "target": target,
             "arguments": list(arguments),
             "cwd": str(cwd or Path.cwd()),
-            "env": None if env is None else dict(env),
+            "env": None if env is None else {**_KEEPS_CUDA_OUT, **env},
             "out": str(out or os.devnull),
             "err": str(err or out or os.devnull),
             "prints": prints,
@@ -241,7 +244,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # this process's stdout may be a table, or JSON
                 # Those that are forked take turns on the same cores: who waits spins for microseconds only.
-                env={**os.environ, "PYTHONPATH": path, "GOMP_SPINCOUNT": "1500", **env},
+                env={**os.environ, "PYTHONPATH": path, "GOMP_SPINCOUNT": "1500", **_KEEPS_CUDA_OUT, **env},
                 start_new_session=True,
             )
 
