@@ -70,7 +70,6 @@ def start(
         rank=rank,
         world_size=world_size,
         timeout=timedelta(seconds=timeout),
-        device_id=torch.device("cuda", torch.cuda.current_device()) if on_gpu else None,
     )
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=tensor_model_parallel_size,
@@ -145,10 +144,13 @@ def stop() -> None:
 
     Without it a rank that ends first makes the others die in a signal now and then.
     """
+    limit = timedelta(seconds=_STOP_SECONDS)
     try:
-        work = dist.barrier(async_op=True)
+        # never by NCCL, which would take memory of a GPU for it
+        group = dist.new_group(backend="gloo", timeout=limit) if dist.get_backend() == "nccl" else None
+        work = dist.barrier(group, async_op=True)
         assert work is not None
-        work.wait(timedelta(seconds=_STOP_SECONDS))
+        work.wait(limit)
     finally:
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
