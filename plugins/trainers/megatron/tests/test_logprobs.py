@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rlcore_megatron.mcore import logprobs
 from rlcore_megatron.mcore.logprobs import vocab_parallel_log_probs, vocab_parallel_top
 from rlcore_testing.ranks import run_ranks
 
@@ -140,3 +141,12 @@ def test_no_rows_give_no_values() -> None:
     log_probs, _ = vocab_parallel_log_probs(logits, torch.empty(0, dtype=torch.int64), entropy=True)
     assert log_probs.shape == (0,)
     log_probs.sum().backward()
+
+
+@pytest.mark.parametrize("elements", [1, 1 << 22])
+def test_a_product_is_added_part_by_part(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logprobs, "_CHUNK_ELEMENTS", elements)
+    a, b = torch.randn(9, 5).bfloat16(), torch.randn(5, 3).bfloat16()
+    out = torch.ones(9, 3)
+    logprobs._add_product(out, a, b)
+    torch.testing.assert_close(out, 1 + a.float() @ b.float(), atol=0.02, rtol=0.01)

@@ -205,8 +205,11 @@ def _add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
     """Add `a @ b` to `out`, which is fp32 whatever the factors are."""
     if b.dtype == torch.float32:
         out.addmm_(a, b)
-    else:
-        out += a @ b
+        return
+    step = max(1, 4 * _CHUNK_ELEMENTS // b.shape[1])
+    for start in range(0, len(out), step):  # not the whole product at once, which is as large as the matrix
+        rows = slice(start, start + step)
+        out[rows] += a[rows] @ b
 
 
 def _forward(
