@@ -24,6 +24,7 @@ ALLOWED = {
     ("torch", "uint8"),
     ("torch", "float32"),
     ("torch", "bfloat16"),
+    ("torch.storage", "TypedStorage"),
     ("torch.storage", "UntypedStorage"),
     ("torch.multiprocessing.reductions", "rebuild_tensor"),
     ("torch.multiprocessing.reductions", "rebuild_typed_storage"),
