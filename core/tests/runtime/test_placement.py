@@ -184,6 +184,19 @@ def test_engines_that_workers_have_no_room_for(prepared: Prepared, flags: dict[s
         bundles_of(on_gpus(prepared, flags))
 
 
+def test_too_few_gpus_for_an_engine_that_may_do_without(prepared: Prepared) -> None:
+    local = {"engine": "local", "engine.device": "cuda"}
+    with pytest.raises(ConfigError, match=r"fewer engines, or --placement split, or --engine\.device cpu\."):
+        bundles_of(on_gpus(prepared, {**local, "engines": 2}))
+
+    class OneGpu(Hosts):
+        def place(self, bundles: Sequence[Bundle], what: str) -> None:
+            raise ConfigError(f"{what} need 2 GPUs, and this machine has 1: lower --ranks.")
+
+    with pytest.raises(ConfigError, match=r"has 1: lower --ranks, or --engine\.device cpu\.$"):
+        place(cast("Cluster", OneGpu([])), on_gpus(prepared, local, frozen=1))
+
+
 class Hosts:
     """A cluster that takes every bundle: `on` says on which host, and which of its GPUs that is."""
 

@@ -35,6 +35,7 @@ from .limits import (
 )
 from .machine import (
     has_gpu as has_gpu,
+    has_gpu_for as has_gpu_for,
 )
 from .offload import (
     Offload as Offload,

@@ -1,5 +1,6 @@
 """What this machine has, found out without torch."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
@@ -8,3 +9,8 @@ _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 def has_gpu() -> bool:
     """Whether there is a GPU of NVIDIA or AMD. A plugin may make its part the default on such a machine."""
     return any(device.exists() for device in _GPU_DEVICES)
+
+
+def has_gpu_for(module: str) -> bool:
+    """Whether there is a GPU, and this interpreter has `module`, which needs one."""
+    return has_gpu() and find_spec(module) is not None

@@ -113,6 +113,10 @@ class Engine(Generic[C]):
     """Whether its servers can free the devices' memory while a trainer works."""
     gpu_share: ClassVar[float | None] = None
     """Of a GPU's memory, what its server takes beside a trainer if no field says it; None: what is left."""
+    stays_on_cpu: ClassVar[str] = ""
+    """The flag, with its value, that keeps its servers off the GPUs, for a refusal where there are too few;
+    empty: there is none.
+    """
     serves_frozen: ClassVar[bool] = True
     """Whether it serves frozen models: chats, and log-probs of a text."""
 

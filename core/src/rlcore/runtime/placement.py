@@ -57,14 +57,14 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
     if prepared.eval_engines:
         raise ConfigError(
             f"--eval-engines: found {prepared.eval_engines} with --placement colocate, but engines that work "
-            "beside the trainer need GPUs of their own; use --placement split."
+            f"beside the trainer need GPUs of their own; use --placement split{_or_cpu(prepared)}."
         )
     gpus, ranks = _engine_gpus(prepared), run.ranks
     if engines * gpus > ranks:
         raise ConfigError(
             "--placement colocate puts engines on the GPUs of the train workers: --engines "
             f"{engines} of {gpus} GPUs each take {engines * gpus}, and --ranks {ranks} has {ranks}; use "
-            "fewer engines, or --placement split."
+            f"fewer engines, or --placement split{_or_cpu(prepared)}."
         )
     if ranks % gpus:
         raise ConfigError(
@@ -240,7 +240,10 @@ def _slots(
     frozen, end = len(served.frozen), len(bundles) - served.rollout_workers
     others = ["frozen models"] * bool(frozen) + ["rollout workers"] * bool(served.rollout_workers)
     what = f"{what}, with {' and '.join(others)}," if others else what
-    group, here = cluster.place(bundles, what), cluster.here
+    try:
+        group, here = cluster.place(bundles, what), cluster.here
+    except ConfigError as error:
+        raise ConfigError(f"{str(error).removesuffix('.')}{_or_cpu(served)}.") from error
     devices = cluster.devices(group) if numbered else [()] * len(bundles)
     slots = [
         BundleSlot(
@@ -261,6 +264,12 @@ def _slots(
     }
     sorted_slots = [next(by_gpus[slot.gpus]) for slot in slots]
     return _Slots(frozen=sorted_slots[:frozen], own=sorted_slots[frozen:end], rollouts=sorted_slots[end:])
+
+
+def _or_cpu(served: Served) -> str:
+    """The way out of too few GPUs that the engine offers, as the end of a sentence."""
+    flag = served.resolved.engine.build().stays_on_cpu
+    return f", or {flag}" if flag and _engine_gpus(served) else ""
 
 
 def _node(served: Served) -> dict[str, float]:

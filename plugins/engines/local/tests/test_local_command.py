@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import torch
 from launches import TOKEN, launch
 
 from rlcore.api.engine import TOKEN_VARIABLE
@@ -23,7 +25,7 @@ def test_a_server_of_its_own_context_without_publications() -> None:
 def test_the_local_command_keeps_the_token_from_its_arguments() -> None:
     command = LocalEngine(LocalConfig(threads=2)).command(launch())
     line = " ".join(command.argv)
-    assert line.endswith("--max-batch 512 --seed 3 --threads 2 --weights-dir /weights")
+    assert line.endswith("--max-batch 512 --seed 3 --device cpu --threads 2 --weights-dir /weights")
     assert TOKEN not in line + repr(command) + repr(launch())
     assert command.env[TOKEN_VARIABLE] == TOKEN
 
@@ -39,3 +41,23 @@ def test_importing_the_engine_needs_no_torch() -> None:
         "sys.exit(bool({'torch', 'ray', 'transformers', 'aiohttp'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("device", "has_gpu", "devices"),
+    [("auto", True, 1), ("auto", False, 0), ("cpu", True, 0), ("cuda", True, 1)],
+)
+def test_the_server_takes_a_gpu_where_there_is_one(
+    device: Any, has_gpu: bool, devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    engine = LocalEngine(LocalConfig(device=device))
+    assert engine.devices({}) == devices
+    engine.check({})
+    assert f"--device {'cuda' if devices else 'cpu'}" in " ".join(engine.command(launch()).argv)
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"--engine\.device: found cuda, but torch finds no GPU here"):
+        LocalEngine(LocalConfig(device="cuda")).check({})

@@ -14,6 +14,7 @@ from rlcore_local.sampler import gather_draws, sample, uniforms
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -0.3, -1.0, -2.0, -8.0])
 DRAWS = 20_000
+CPU = torch.device("cpu")
 
 
 def reference(
@@ -45,7 +46,7 @@ def test_frequencies_are_those_of_the_cut_distribution(params: dict[str, Any]) -
     order = torch.randperm(len(LOGITS), generator=torch.Generator().manual_seed(0))
     logits = LOGITS[order].expand(DRAWS, -1)
     keys = np.random.default_rng(0).integers(0, 2**63, DRAWS).tolist()
-    draws = gather_draws([SamplingParams(**params)] * DRAWS, keys)
+    draws = gather_draws([SamplingParams(**params)] * DRAWS, keys, CPU)
     ids, logprobs = sample(logits, draws, np.zeros(DRAWS, dtype=np.uint64))
     wanted = reference(**params)
     counts = torch.bincount(order[ids], minlength=len(LOGITS)).tolist()
@@ -60,7 +61,7 @@ def test_frequencies_are_those_of_the_cut_distribution(params: dict[str, Any]) -
 
 def test_greedy_takes_the_likeliest_token_at_temperature_one() -> None:
     logits = torch.stack([LOGITS, LOGITS.flip(0)])
-    draws = gather_draws([SamplingParams(temperature=0.0), SamplingParams(temperature=0.5)], [1, 2])
+    draws = gather_draws([SamplingParams(temperature=0.0), SamplingParams(temperature=0.5)], [1, 2], CPU)
     ids, logprobs = sample(logits, draws, np.zeros(2, dtype=np.uint64))
     assert ids[0] == 0
     assert logprobs[0] == LOGITS.log_softmax(-1)[0]
@@ -71,9 +72,9 @@ def test_a_row_draws_the_same_in_any_company() -> None:
     logits = torch.randn(50, 300, generator=generator)
     params = [SamplingParams(temperature=0.5 + i / 40, top_k=20 if i % 3 else -1) for i in range(50)]
     counts = np.arange(50, dtype=np.uint64)
-    ids, logprobs = sample(logits, gather_draws(params, list(range(50))), counts)
+    ids, logprobs = sample(logits, gather_draws(params, list(range(50)), CPU), counts)
     for row in range(50):
-        alone = gather_draws([params[row]], [row])
+        alone = gather_draws([params[row]], [row], CPU)
         one, its_logprob = sample(logits[row : row + 1], alone, counts[row : row + 1])
         assert one == ids[row]
         assert its_logprob == logprobs[row]

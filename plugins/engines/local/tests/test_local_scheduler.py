@@ -245,3 +245,27 @@ def test_checksums_tell_values_dtype_and_shape_apart() -> None:
     assert len({checksum(each) for each in sums}) == 5
     assert checksum(one.reshape(2, 3).t()) == checksum(one.reshape(2, 3).t().contiguous())
     assert checksum(torch.tensor(1.0)) == checksum(torch.tensor(1.0))
+
+
+def test_weights_leave_a_gpu_and_come_back_as_they_were(
+    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = local(model_path("qwen3"))
+    scheduler, weights = engine.scheduler, engine.scheduler.weights
+    sums = weights.checksums()
+    for tensor in weights._parameters.values():
+        if not tensor.untyped_storage().resizable():  # mapped from the file, as it never is on a GPU
+            tensor.data = tensor.data.clone()
+    # the memory of a CPU is freed in the same way, if the scheduler takes it for a GPU's
+    monkeypatch.setattr(weights, "device", torch.device("cuda"))
+    scheduler.release(frozenset({"weights", "kv_cache"}))
+    assert all(not tensor.untyped_storage().nbytes() for tensor in weights._parameters.values())
+    with pytest.raises(RequestError, match="no memory until /resume_memory_occupation"):
+        weights.checksums()
+    with pytest.raises(RequestError, match="no memory until /resume_memory_occupation"):
+        weights.update_from_tensors({})
+    scheduler.reclaim(frozenset({"kv_cache"}))
+    assert scheduler.is_held
+    scheduler.reclaim(frozenset({"weights"}))
+    assert not scheduler.is_held
+    assert weights.checksums() == sums

@@ -81,12 +81,12 @@ class SelectorBody(Body):
 
 
 class MemoryBody(Body):
-    """`/release_memory_occupation`, `/resume_memory_occupation`. Weights in host memory stay: without
-    "kv_cache" among the `tags` nothing is released."""
+    """`/release_memory_occupation`, `/resume_memory_occupation`. Weights in host memory stay there."""
 
     tags: list[Literal["weights", "kv_cache", "cuda_graph"]] | None = None
 
     @property
-    def has_cache(self) -> bool:
-        """Whether the cache is meant."""
-        return self.tags is None or "kv_cache" in self.tags
+    def parts(self) -> frozenset[str]:
+        """Those of `tags` that the server has."""
+        parts = {"weights", "kv_cache"}
+        return frozenset(parts if self.tags is None else parts.intersection(self.tags))

@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from rlcore import CLASSIFIER_HEAD, ModelError, torch_dtype
-from rlcore_local.loading import context_length_of, load_config, load_tokenizer
+from rlcore_local.loading import context_length_of, device_named, load_config, load_tokenizer
 from rlcore_local.settings import Settings
 from rlcore_local.weights import load_full
 
@@ -19,6 +19,7 @@ class Classifier:
     def __init__(self, settings: Settings) -> None:
         torch.set_num_threads(settings.threads)
         self.model = _load(settings)
+        self.model.to(device_named(settings.device))  # type: ignore[arg-type]  # as in `Weights`
         self.context_length = context_length_of(self.model.config, settings.context_length)
         self.tokenizer = load_tokenizer(settings.model_path)
         self.vocab_size: int = self.model.config.get_text_config().vocab_size
@@ -37,8 +38,9 @@ class Classifier:
         than the padding token, is. The same call gives the same bits."""
         width = max(map(len, texts))
         pad = 0 if self._pad is None else self._pad
-        ids = torch.tensor([[*text, *[pad] * (width - len(text))] for text in texts])
-        mask = torch.tensor([[1] * len(text) + [0] * (width - len(text)) for text in texts])
+        device = self.model.device
+        ids = torch.tensor([[*text, *[pad] * (width - len(text))] for text in texts], device=device)
+        mask = torch.tensor([[1] * len(text) + [0] * (width - len(text)) for text in texts], device=device)
         scores: list[list[float]] = self.model(ids, attention_mask=mask, use_cache=False).logits.tolist()
         return scores
 

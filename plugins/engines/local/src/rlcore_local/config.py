@@ -14,13 +14,16 @@ class LocalConfig(EngineConfig):
     preload: ClassVar[tuple[str, ...]] = ("rlcore_local.process",)
     routers = SGLANG_ROUTERS
 
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="what the server computes on; auto: a GPU if there is one"
+    )
     threads: int | None = Field(
         default=None, ge=1, description="threads that the server computes with; none: those of a train worker"
     )
     publish: Literal["shared_memory", "disk", "delta", "broadcast"] = Field(
         default="shared_memory",
         description="how new weights reach the server; shared_memory: in memory that the trainer shares; "
-        "disk: as a directory; delta: as a file of what has changed; broadcast: by NCCL or gloo",
+        "disk: as a directory; delta: as a file of what has changed; broadcast: by gloo",
     )
     bucket_mb: int = Field(
         default=256,

@@ -201,15 +201,15 @@ class Controls:
         return web.Response(text="Cache flushed.\n")
 
     async def release(self, request: web.Request) -> web.Response:
-        """Give the cache's memory back; refused while there are requests."""
-        if (await parse(request, bodies.MemoryBody)).has_cache:
-            await self.service.call(self.scheduler.release)
+        """Give memory back; refused while there are requests."""
+        parts = (await parse(request, bodies.MemoryBody)).parts
+        await self.service.call(lambda: self.scheduler.release(parts))
         return web.json_response(None)
 
     async def reclaim(self, request: web.Request) -> web.Response:
         """Undo `release`."""
-        if (await parse(request, bodies.MemoryBody)).has_cache:
-            await self.service.call(self.scheduler.reclaim)
+        parts = (await parse(request, bodies.MemoryBody)).parts
+        await self.service.call(lambda: self.scheduler.reclaim(parts))
         return web.json_response(None)
 
 

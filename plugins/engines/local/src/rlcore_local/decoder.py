@@ -30,13 +30,17 @@ class Decoder(Protocol):
     def prefill(self, prompts: Sequence[PromptTokens]) -> tuple[Tensor, list[list[float] | None]]:
         """Run each prompt once and append its `copies` rows, in order, behind the rows that there are.
 
-        Returns the logits after each prompt [P, V], and for a prompt with `score_from` s the log-probs of its
-        tokens s+1, s+2, … (log_softmax of the logits in fp32, no temperature), else None.
+        Returns the logits after each prompt [P, V], where the model is, and for a prompt with `score_from` s
+        the log-probs of its tokens s+1, s+2, … (log_softmax of the logits in fp32, no temperature), else
+        None.
         """
         ...
 
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Feed one token to each row; `lengths` is how many it holds already. Returns logits [B, V]."""
+        """Feed one token to each row; `lengths` is how many it holds already. Both are on the CPU.
+
+        Returns logits [B, V], where the model is.
+        """
         ...
 
     def keep(self, order: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcore import (
     CLASSIFIER_HEAD,
     TOKEN_VARIABLE,
+    ConfigError,
     Engine,
     EngineLaunch,
     ModelError,
@@ -25,11 +26,17 @@ if TYPE_CHECKING:
 
 
 class LocalEngine(Engine[LocalConfig]):
-    """`local`: the server over transformers, the default without a GPU."""
+    """`local`: the server over transformers, the default without a GPU, or without SGLang."""
 
     name = "local"
     client = "rlcore_local.client:LocalClient"
     routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    stays_on_cpu = "--engine.device cpu"
+
+    def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
+        super().check(fields, table=table)
+        if self.config.device == "cuda" and not _has_gpu():
+            raise ConfigError("--engine.device: found cuda, but torch finds no GPU here; use cpu or auto.")
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """Any that transformers loads, as the trainer's bridge does."""
@@ -51,6 +58,7 @@ class LocalEngine(Engine[LocalConfig]):
             "--context-length": launch.context_length,
             "--max-batch": self.config.max_batch,
             "--seed": launch.seed,
+            "--device": "cuda" if self._uses_gpu() else "cpu",
             "--threads": threads,
             "--weights-dir": launch.weights_dir,
         }
@@ -58,6 +66,12 @@ class LocalEngine(Engine[LocalConfig]):
         # Trainer and engine take turns on the same cores: who waits spins for microseconds only.
         openmp = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1500"}
         return ServerCommand(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
+
+    def devices(self, fields: Mapping[str, Any]) -> int:
+        return int(self._uses_gpu())
+
+    def _uses_gpu(self) -> bool:
+        return _has_gpu() if self.config.device == "auto" else self.config.device == "cuda"
 
     def cross_host_ways(self, *, spanning: bool) -> Sequence[str]:
         return cross_host_ways(["broadcast"], spanning=spanning)
@@ -76,6 +90,12 @@ class LocalEngine(Engine[LocalConfig]):
             limit_s=config.broadcast_limit_s,
             on_gpu=False,
         )
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _flat(options: Mapping[str, Any]) -> list[str]:

@@ -46,6 +46,7 @@ class GenericDecoder:
         # transformers 5.24 calls it so, and warns of the name that it had before
         takes = inspect.signature(model.forward).parameters
         self._cache = "cache" if "cache" in takes else "past_key_values"
+        self.device: torch.device = model.device
         self.clear()
 
     def refresh(self) -> None:
@@ -55,7 +56,7 @@ class GenericDecoder:
         """See `Decoder.clear`."""
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
-        self.mask = torch.zeros(0, 0, dtype=torch.int64)
+        self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache, last_only: bool) -> Tensor:
         # The columns before the first token would be at -1.
@@ -77,7 +78,7 @@ class GenericDecoder:
         scores: list[list[float] | None] = []
         for prompt in prompts:
             cache = DynamicCache()
-            ids = torch.tensor([list(prompt.tokens)])
+            ids = torch.tensor([list(prompt.tokens)], device=self.device)
             out = self._forward(ids, torch.ones_like(ids), cache, prompt.score_from is None)[0]
             logits.append(out[-1])
             scores.append(self._score(prompt, out))
@@ -89,7 +90,8 @@ class GenericDecoder:
     def _score(prompt: PromptTokens, logits: Tensor) -> list[float] | None:
         if prompt.score_from is None:
             return None
-        targets = torch.tensor(prompt.tokens[prompt.score_from + 1 :], dtype=torch.int64)
+        following = prompt.tokens[prompt.score_from + 1 :]
+        targets = torch.tensor(following, dtype=torch.int64, device=logits.device)
         logprobs = torch.log_softmax(logits[prompt.score_from : -1].float(), dim=-1)
         scores: list[float] = logprobs.gather(1, targets.unsqueeze(1)).squeeze(1).tolist()
         return scores
@@ -104,7 +106,7 @@ class GenericDecoder:
         else:
             self.keys = [self._stack(*pair, columns) for pair in zip(self.keys, new_keys, strict=True)]
             self.values = [self._stack(*pair, columns) for pair in zip(self.values, new_values, strict=True)]
-        mask = torch.zeros(len(self.mask) + copies, columns, dtype=torch.int64)
+        mask = self.mask.new_zeros(len(self.mask) + copies, columns)
         mask[: len(self.mask), columns - self.mask.shape[1] :] = self.mask
         mask[len(self.mask) :, columns - length :] = 1
         self.mask = mask
@@ -115,11 +117,11 @@ class GenericDecoder:
 
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """See `Decoder.decode`."""
-        self.mask = torch.cat([self.mask, torch.ones(len(tokens), 1, dtype=torch.int64)], dim=1)
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
         cache = DynamicCache()
         for index, (key, value) in enumerate(zip(self.keys, self.values, strict=True)):
             cache.update(key, value, index)
-        logits = self._forward(tokens.unsqueeze(1), self.mask, cache, True)[:, -1]
+        logits = self._forward(tokens.to(self.device).unsqueeze(1), self.mask, cache, True)[:, -1]
         self.keys = _keys(cache)
         self.values = _values(cache)
         return logits
@@ -129,7 +131,7 @@ class GenericDecoder:
         if not order:
             self.clear()
             return
-        rows = torch.tensor(list(order))
+        rows = torch.tensor(list(order), device=self.device)
         mask = self.mask[rows]
         first = int(mask.any(0).int().argmax())
         self.mask = mask[:, first:]

@@ -21,7 +21,10 @@ LIMIT_S = 600.0
 
 
 class JoinBody(Body):
-    """`/init_weights_update_group`: this server is rank `rank_offset`. It computes on CPUs: no NCCL."""
+    """`/init_weights_update_group`: this server is rank `rank_offset`.
+
+    By gloo, also on a GPU: NCCL would not let the trainer's rank share it.
+    """
 
     master_address: str
     master_port: int = Field(ge=1, le=65535)

@@ -90,7 +90,7 @@ class LeanDecoder:
         self.embedding: nn.Embedding = model.model.embed_tokens
         self.norm: Tensor = model.model.norm.weight
         self.head: nn.Linear = model.lm_head
-        self.dtype = self.embedding.weight.dtype
+        self.dtype, self.device = self.embedding.weight.dtype, self.embedding.weight.device
         self._norm_refs: list[tuple[Tensor, Tensor, Tensor]] = []
         self.layers = [self._layer(layer) for layer in model.model.layers]
         self.refresh()
@@ -106,7 +106,7 @@ class LeanDecoder:
         qk_norm = None
         if hasattr(attention, "q_norm"):
             q_weight, k_weight = attention.q_norm.weight, attention.k_norm.weight
-            qk_norm = torch.empty(self.heads + self.kv_heads, self.head_size, dtype=q_weight.dtype)
+            qk_norm = q_weight.new_empty(self.heads + self.kv_heads, self.head_size)
             self._norm_refs.append((qk_norm, q_weight, k_weight))
         return Layer(
             norm_in=module.input_layernorm.weight,
@@ -129,15 +129,18 @@ class LeanDecoder:
     def _rope_table(self) -> tuple[Tensor, Tensor]:
         """cos and sin [context, 1, head size] from the model's own rotary module; the sign of the rotation is
         in the first half of sin, so that rotate_half(x) * sin is roll(x) * sin."""
-        positions = torch.arange(self.context_length).unsqueeze(0)
-        cos, sin = self.model.model.rotary_emb(torch.empty(0, dtype=self.dtype), positions)
+        positions = torch.arange(self.context_length, device=self.device).unsqueeze(0)
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        cos, sin = self.model.model.rotary_emb(like, positions)
         half = self.head_size // 2
         return cos[0].unsqueeze(1), torch.cat([-sin[0, :, :half], sin[0, :, half:]], dim=-1).unsqueeze(1)
 
     def _empty_cache(self, rows: int, positions: int) -> Tensor:
         # Zeros, because a masked position still enters a product with 0, and 0 times garbage may be NaN.
-        # numpy's are pages that the kernel clears when they are first used, and large ones.
         shape = (len(self.layers), 2, rows, self.kv_heads, positions, self.head_size)
+        if self.device.type != "cpu":
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
+        # numpy's are pages that the kernel clears when they are first used, and large ones.
         return torch.from_numpy(np.zeros(shape, f"u{self.dtype.itemsize}")).view(self.dtype)
 
     def _reserve(self, rows: int, positions: int) -> None:
@@ -180,24 +183,23 @@ class LeanDecoder:
         scores: list[list[float] | None] = []
         for chunk in _chunks(prompts):
             hidden = self._prefill_chunk(chunk)
-            last = hidden[
-                torch.arange(len(chunk)), torch.tensor([len(prompt.tokens) - 1 for prompt in chunk])
-            ]
-            logits.append(self.head(last))
+            ends = [len(prompt.tokens) - 1 for prompt in chunk]
+            logits.append(self.head(hidden[list(range(len(chunk))), ends]))
             scores += [self._score(prompt, hidden[index]) for index, prompt in enumerate(chunk)]
         return torch.cat(logits), scores
 
     def _prefill_chunk(self, prompts: Sequence[PromptTokens]) -> Tensor:
         """Final hidden states [P, T, H]; padding is at the end, where causality hides it."""
         width = max(len(prompt.tokens) for prompt in prompts)
-        ids = torch.tensor([[*prompt.tokens, *([0] * (width - len(prompt.tokens)))] for prompt in prompts])
-        source = torch.repeat_interleave(torch.tensor([prompt.copies for prompt in prompts]))
+        ids = [[*prompt.tokens, *([0] * (width - len(prompt.tokens)))] for prompt in prompts]
+        rows = [index for index, prompt in enumerate(prompts) for _ in range(prompt.copies)]
+        source = torch.tensor(rows, dtype=torch.int64, device=self.device)
         start, stop = self.rows, self.rows + len(source)
         self.longest = max(self.longest, *(prompt.longest for prompt in prompts))
         self._reserve(stop, width)
         self.rows = stop
         cos, sin = self.cos[:width], self.sin[:width]
-        x = self.embedding(ids)
+        x = self.embedding(torch.tensor(ids, device=self.device))
         for index, layer in enumerate(self.layers):
             query, key, value = (part.transpose(1, 2) for part in self._project(layer, x, cos, sin))
             self.cache[index, 0, start:stop, :, :width] = key[source]
@@ -211,7 +213,8 @@ class LeanDecoder:
     def _score(self, prompt: PromptTokens, prompt_states: Tensor) -> list[float] | None:
         if prompt.score_from is None:
             return None
-        targets = torch.tensor(prompt.tokens[prompt.score_from + 1 :], dtype=torch.int64)
+        following = prompt.tokens[prompt.score_from + 1 :]
+        targets = torch.tensor(following, dtype=torch.int64, device=self.device)
         hidden = prompt_states[prompt.score_from : prompt.score_from + len(targets)]
         scores: list[float] = []
         for states, ids in zip(
@@ -223,11 +226,13 @@ class LeanDecoder:
 
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """See `Decoder.decode`."""
-        positions = int(lengths.max()) + 1
+        positions = int(lengths.max()) + 1  # on the host: no wait for a GPU
         self._reserve(self.rows, positions)
+        tokens, lengths = (x.to(self.device, non_blocking=True) for x in (tokens, lengths))
         places = self._places(lengths)
-        hidden = torch.arange(positions) > lengths.unsqueeze(1)
-        mask = torch.zeros(hidden.shape, dtype=self.dtype).masked_fill_(hidden, float("-inf"))[:, None, None]
+        hidden = torch.arange(positions, device=self.device) > lengths.unsqueeze(1)
+        seen = torch.zeros(hidden.shape, dtype=self.dtype, device=self.device)
+        mask = seen.masked_fill_(hidden, float("-inf"))[:, None, None]
         cos, sin = self.cos[lengths], self.sin[lengths]
         x = self.embedding(tokens)
         for index, layer in enumerate(self.layers):
@@ -245,8 +250,8 @@ class LeanDecoder:
         """Where keys and values of the positions `lengths` [B] lie in a layer's cache as one list of heads:
         [2 * B * kv heads]. By such a list, all of them are one cheap copy."""
         _, _, held_rows, heads, held_positions, _ = self.cache.shape
-        rows = (torch.arange(2).unsqueeze(1) * held_rows + torch.arange(self.rows)).unsqueeze(2)
-        lines = rows * heads + torch.arange(heads)
+        kinds, own, head = (torch.arange(count, device=self.device) for count in (2, self.rows, heads))
+        lines = (kinds.unsqueeze(1) * held_rows + own).unsqueeze(2) * heads + head
         return (lines * held_positions + lengths.unsqueeze(1)).flatten()
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
@@ -259,7 +264,7 @@ class LeanDecoder:
         """See `Decoder.keep`."""
         moved = [(new, old) for new, old in enumerate(order) if new != old]
         if moved:
-            new, old = torch.tensor(moved).unbind(1)
+            new, old = torch.tensor(moved, device=self.device).unbind(1)
             for layer in self.cache:
                 # What is indexed so is a copy: no row is overwritten before it is read.
                 layer[:, new] = layer[:, old]

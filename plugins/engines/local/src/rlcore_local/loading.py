@@ -64,6 +64,15 @@ def load_tokenizer(model_path: Path) -> PreTrainedTokenizerBase | None:
     return tokenizer
 
 
+def device_named(name: str) -> torch.device:
+    """The device, made ready for models; ModelError if torch cannot compute there."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ModelError("--device cuda: torch finds no GPU here; use cpu.")
+    # cuDNN's attention makes a plan for each length of the cache, which takes longer than the decoding.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return torch.device(name)
+
+
 def context_length_of(config: Any, asked: int | None) -> int:
     """As asked, or the model's own."""
     own: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)

@@ -4,16 +4,16 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 from rlcore_local.config import LocalConfig
-from rlcore_toolkit import has_gpu
+from rlcore_toolkit import has_gpu_for
 
 
 @hookimpl
 def rlcore_engines() -> Iterable[Component]:
-    """The engine, the default without a GPU."""
+    """The engine, the default without a GPU, or without SGLang."""
     yield Component(
         name="local",
         factory="rlcore_local.engine:LocalEngine",
-        summary="a small server over transformers; needs no GPU",
+        summary="a small server over transformers; on the CPU or a GPU",
         config=LocalConfig,
-        default=not has_gpu(),
+        default=not has_gpu_for("sglang"),
     )

@@ -98,7 +98,8 @@ def _load(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
         loop.call_soon_threadsafe(lambda: service.dispatch(answers))
 
     scheduler = Scheduler(settings.max_batch, deliver)
-    weights = Weights(settings.model_path, torch_dtype(settings.dtype), settings.context_length)
+    dtype = torch_dtype(settings.dtype)
+    weights = Weights(settings.model_path, dtype, settings.context_length, settings.device)
     scheduler.weights = weights
     tokenizer = load_tokenizer(settings.model_path)
     scheduler.tokenizer = tokenizer

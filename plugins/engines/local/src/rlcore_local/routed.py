@@ -49,7 +49,7 @@ class RoutedExperts:
         some = next(iter(by_layer.values()))
         routes = np.zeros((len(some), self._layers, some.shape[1]), dtype=np.int32)
         for number, chosen in by_layer.items():
-            routes[:, number] = chosen.numpy()
+            routes[:, number] = chosen.cpu().numpy()
         return routes
 
     def _keep(self, layer: int, module: nn.Module, args: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -5,6 +5,7 @@ the row's key and the count of its tokens so far. So a sample is the same whatev
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +37,23 @@ class Draws:
     filtered: Tensor
 
 
-def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
-    """Lay out the parameters of the rows of a batch."""
+def gather_draws(params: list[SamplingParams], keys: list[int], device: torch.device) -> Draws:
+    """Lay out the parameters of the rows of a batch, for logits on `device`."""
     # SGLang too takes a temperature below this as 0.
     greedy = [param.temperature < 1e-6 for param in params]
     temperatures = [1.0 if cold else param.temperature for param, cold in zip(params, greedy, strict=True)]
     everything = 1 << 30
+
+    def column(values: list[Any]) -> Tensor:
+        return torch.tensor(values, device=device).unsqueeze(1)
+
     return Draws(
         keys=np.array(keys, dtype=np.uint64),
-        greedy=torch.tensor(greedy),
-        temperature=torch.tensor(temperatures).unsqueeze(1),
-        top_k=torch.tensor([param.top_k if param.top_k > 0 else everything for param in params]).unsqueeze(1),
-        top_p=torch.tensor([param.top_p for param in params]).unsqueeze(1),
-        min_p=torch.tensor([param.min_p for param in params]).unsqueeze(1),
+        greedy=torch.tensor(greedy, device=device),
+        temperature=column(temperatures),
+        top_k=column([param.top_k if param.top_k > 0 else everything for param in params]),
+        top_p=column([param.top_p for param in params]),
+        min_p=column([param.min_p for param in params]),
         any_greedy=any(greedy),
         all_greedy=all(greedy),
         scaled=any(temperature != 1.0 for temperature in temperatures),
@@ -59,6 +64,7 @@ def gather_draws(params: list[SamplingParams], keys: list[int]) -> Draws:
                 if param.top_k > 0 or param.top_p < 1 or param.min_p > 0
             ],
             dtype=torch.int64,
+            device=device,
         ),
     )
 
@@ -84,7 +90,7 @@ def sample(logits: Tensor, draws: Draws, counts: UInts) -> tuple[Tensor, Tensor]
     if draws.all_greedy:
         ids = logprobs.argmax(-1, keepdim=True)
     else:
-        ids = _draw(logprobs, draws, uniforms(draws.keys, counts))
+        ids = _draw(logprobs, draws, uniforms(draws.keys, counts).to(logits.device))
         if draws.any_greedy:
             ids = torch.where(draws.greedy.unsqueeze(1), logprobs.argmax(-1, keepdim=True), ids)
     return ids.squeeze(1), logprobs.gather(1, ids).squeeze(1)
@@ -108,7 +114,7 @@ def cut(sorted: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     distribution (not of what top-k left); min-p keeps those of at least `min_p` times the likeliest.
     """
     before = sorted.cumsum(-1) - sorted
-    rank = torch.arange(sorted.shape[1])
+    rank = torch.arange(sorted.shape[1], device=sorted.device)
     # Rounding of the cumulative sum must not cut anything from a row that keeps everything.
     out = (rank >= top_k) | ((before > top_p) & (top_p < 1))
     out |= sorted < sorted[:, :1] * min_p

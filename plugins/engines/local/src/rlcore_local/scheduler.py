@@ -40,7 +40,7 @@ class Scheduler:
         self.weight_version = "default"
         self.paused = False
         self.updating = False
-        self.released = False
+        self.released: frozenset[str] = frozenset()
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.finished_count = 0
@@ -93,7 +93,7 @@ class Scheduler:
     @property
     def is_held(self) -> bool:
         """Whether no step is made, however much there is to do."""
-        return self.paused or self.updating or self.released
+        return self.paused or self.updating or bool(self.released)
 
     def counts(self) -> tuple[int, int]:
         """Samples that are running and waiting."""
@@ -147,7 +147,7 @@ class Scheduler:
                     sequence.finish = {"type": "length", "length": sequence.limit}
                     self._finish(sequence)
         if rows:
-            self._extend(rows, logits[torch.tensor(sources)])
+            self._extend(rows, logits[sources])
 
     @staticmethod
     def _prompt(tokens: tuple[int, ...], members: list[Sequence]) -> PromptTokens:
@@ -190,9 +190,9 @@ class Scheduler:
         if routed is not None:
             routes += routed.take()
 
-    @staticmethod
-    def _lay_out(rows: list[Sequence]) -> Draws:
-        return gather_draws([row.params for row in rows], [row.key for row in rows])
+    def _lay_out(self, rows: list[Sequence]) -> Draws:
+        params, keys = [row.params for row in rows], [row.key for row in rows]
+        return gather_draws(params, keys, self.weights.device)
 
     def _accept(self, rows: list[Sequence], logits: torch.Tensor, draws: Draws) -> None:
         counts = np.array([len(row.output) for row in rows], dtype=np.uint64)
@@ -288,14 +288,26 @@ class Scheduler:
             raise RequestError(f"Flush cache failed: {len(self.running)} requests are running.")
         self.weights.decoder.clear()
 
-    def release(self) -> None:
-        """Give the cache's memory back and hold new requests until `reclaim`."""
+    def release(self, parts: frozenset[str]) -> None:
+        """Give back the memory of "kv_cache", "weights" or both; hold new requests until `reclaim` of all."""
+        on_gpu = self.weights.device.type == "cuda"
+        if not on_gpu:
+            parts -= {"weights"}  # they are in host memory
+        if not parts:
+            return
         if self.running or self.waiting:
             count = len(self.running) + len(self.waiting)
             raise RequestError(f"Memory cannot be released: {count} requests are running or waiting.")
-        self.released = True
-        self.weights.decoder.clear()
+        if "kv_cache" in parts:
+            self.weights.decoder.clear()
+        if "weights" in parts:
+            self.weights.release()
+        if on_gpu:
+            torch.cuda.empty_cache()  # a trainer waits for it
+        self.released |= parts
 
-    def reclaim(self) -> None:
+    def reclaim(self, parts: frozenset[str]) -> None:
         """Undo `release`."""
-        self.released = False
+        if "weights" in parts:
+            self.weights.reclaim()
+        self.released -= parts

@@ -29,10 +29,17 @@ LOCAL = Part(
 class Local:
     """Samples go in, and come out finished."""
 
-    def __init__(self, path: Path, *, max_batch: int = 8, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_batch: int = 8,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
         self.answers: dict[str, dict[str, Any]] = {}
         self.scheduler = Scheduler(max_batch, self._take)
-        self.scheduler.weights = Weights(path, dtype, None)
+        self.scheduler.weights = Weights(path, dtype, None, device)
 
     def _take(self, answers: list[tuple[Sampled, dict[str, Any]]]) -> None:
         self.answers.update({sampled.rid: answer for sampled, answer in answers})

@@ -19,10 +19,10 @@ from rlcore_local.decoder import Decoder
 from rlcore_local.fp8 import Fp8Held
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
-from rlcore_local.loading import context_length_of, load_config, load_tensors, load_weights
+from rlcore_local.loading import context_length_of, device_named, load_config, load_tensors, load_weights
 from rlcore_local.requests import RequestError
 from rlcore_local.routed import RoutedExperts
-from rlcore_toolkit import apply_delta, by_rows, copy_into
+from rlcore_toolkit import Offload, apply_delta, by_rows, copy_into
 
 DTYPES = {
     "float32": torch.float32,
@@ -56,14 +56,21 @@ class SharedTensor(BaseModel):
 
 
 class Weights:
-    """A model and its decoder.
+    """A model on `device`, and its decoder.
 
     `path`: "lean" or "generic". `context_length`: as asked, or the model's own. `routed`: where it has
     experts, those that its tokens go to.
     """
 
-    def __init__(self, model_path: Path, dtype: torch.dtype, context_length: int | None) -> None:
-        self.model, self._fp8 = load_model(model_path, dtype)
+    def __init__(
+        self, model_path: Path, dtype: torch.dtype, context_length: int | None, device: str = "cpu"
+    ) -> None:
+        self.device = device_named(device)
+        model, self._fp8 = load_model(model_path, dtype)
+        model.to(self.device)  # type: ignore[arg-type]  # transformers' wrapper hides the signature
+        self.model = model
+        self._offload = Offload()
+        self._is_away = False
         self.context_length = context_length_of(self.model.config, context_length)
         self.decoder: Decoder
         if is_lean(self.model.config):
@@ -91,7 +98,9 @@ class Weights:
     def _used(self) -> dict[str, Tensor]:
         if not self._is_converted:
             return self._parameters
-        disk: dict[str, Tensor] = revert_weight_conversion(self.model, dict(self._parameters))
+        # On the CPU, for a conversion copies what it joins, and a trainer may need the GPU.
+        held = {name: tensor.cpu() for name, tensor in self._parameters.items()}
+        disk: dict[str, Tensor] = revert_weight_conversion(self.model, held)
         return disk
 
     @property
@@ -100,6 +109,18 @@ class Weights:
         weight = self.model.get_input_embeddings().weight
         assert isinstance(weight, Tensor)
         return len(weight)
+
+    def release(self) -> None:
+        """Move the weights from a GPU to host memory, until `reclaim`. On a CPU they are there already."""
+        if self.device.type != "cpu" and not self._is_away:
+            self._offload.move(self._parameters.values())
+            self._is_away = True
+
+    def reclaim(self) -> None:
+        """Undo `release`."""
+        if self._is_away:
+            self._offload.restore()
+            self._is_away = False
 
     def update_from_disk(self, model_path: Path) -> None:
         """Replace all weights by those of another directory. `RequestError`: nothing was changed."""
@@ -125,6 +146,7 @@ class Weights:
     def update_from_delta(self, file: Path, version: str) -> None:
         """Replace what `file` changes of version `version`, held. `RequestError`: nothing was changed."""
         try:
+            self._require_here()
             new = dict(apply_delta(file, self.tensors(), version))
         except DeltaError as error:
             raise RequestError(str(error)) from error
@@ -136,6 +158,7 @@ class Weights:
 
     def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
         """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
+        self._require_here()
         held = self._used()
         beyond = {name: tensor for name, tensor in new.items() if _is_beyond(name, self.model.config)}
         small, new = self._fp8.split({name: tensor for name, tensor in new.items() if name not in beyond})
@@ -163,14 +186,19 @@ class Weights:
         """Tensors as on disk, in the form that the model has in memory."""
         with torch.inference_mode(False):
             # Parameters cannot be made of tensors that were made in inference mode; their clones are not.
-            clones = {name: tensor.clone() for name, tensor in disk.items()}
+            clones = {name: tensor.to("cpu", copy=True) for name, tensor in disk.items()}
             model = load_tensors(type(self.model), self.model.config, clones, self.model.dtype)
         state = model.state_dict()
         return {name: state[name] for name in self._parameters}
 
     def checksums(self) -> dict[str, str]:
         """`checksums.checksum` of each tensor as the engine holds it, so in the engine's dtype."""
+        self._require_here()
         return {name: checksum(by_rows(tensor)) for name, tensor in self.tensors().items()}
+
+    def _require_here(self) -> None:
+        if self._is_away:
+            raise RequestError("The weights have no memory until /resume_memory_occupation.")
 
 
 def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, Fp8Held]:

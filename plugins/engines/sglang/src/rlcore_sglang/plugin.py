@@ -4,16 +4,16 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 from rlcore_sglang.config import SglangConfig
-from rlcore_toolkit import has_gpu
+from rlcore_toolkit import has_gpu_for
 
 
 @hookimpl
 def rlcore_engines() -> Iterable[Component]:
-    """The engine, the default where there is a GPU."""
+    """The engine, the default where there is a GPU and SGLang is installed."""
     yield Component(
         name="sglang",
         factory="rlcore_sglang.engine:SglangEngine",
         summary="the SGLang server",
         config=SglangConfig,
-        default=has_gpu(),
+        default=has_gpu_for("sglang"),
     )
