@@ -61,7 +61,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         temperature=1.0,
         bf16=False,  # the model's own dtype, without autocast: the faster way
         gradient_checkpointing=False,
-        use_cpu=True,
+        use_cpu=job["device"] == "cpu",
         report_to=[],
         save_strategy="no",
         logging_steps=job["steps"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from common import (
     say,
     stored_rows,
     table,
+    timed,
     train,
     verdict,
 )
@@ -138,6 +140,22 @@ CASES = (
 )
 
 
+GPU_CASES = (
+    Case(
+        name="gpu-bf16",
+        layers=12,
+        width=1024,
+        prompts=16,
+        group=8,
+        tokens=128,
+        dtype="bf16",
+        most=1.0,
+        own=(Own(cluster="processes"),),
+    ),
+)
+"""Instead of `CASES`, with `--device cuda`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Times:
     """Median seconds of a step after the warm-up, of its generation, and of its training."""
@@ -151,20 +169,42 @@ def main() -> None:
     """Every case, TRL and rlcore one after the other, in several rounds."""
     options = parser(__doc__)
     options.add_argument("--trl-venv", type=Path, default=Path(".venv-trl"), help="made if it is not there")
-    options.add_argument("--cases", nargs="+", default=[case.name for case in CASES], help="which ones")
+    options.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="of both sides; cuda only prints its table"
+    )
+    options.add_argument("--cases", nargs="+", help="which ones (default: all of the device)")
     options.add_argument("--steps", type=int, help="steps of a run (tiny: 40, large: 6)")
     options.add_argument("--warmup", type=int, help="first steps that do not count (tiny: 10, large: 2)")
     options.add_argument("--rounds", type=int, help="runs of each side, in alternation (tiny: 5, large: 2)")
     args = options.parse_args()
+    on_gpu = args.device == "cuda"
+    if not on_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else trainers would take one
     facts = machine(args.threads) | {
-        "matmul_gflops_bf16": round(matmul_gflops(args.threads, "bfloat16"), 1),
+        **{f"matmul_gflops_{name}": _gpu_gflops(kind) for name, kind in DTYPES.items() if on_gpu},
+        **({} if on_gpu else {"matmul_gflops_bf16": round(matmul_gflops(args.threads, "bfloat16"), 1)}),
         "trl": TRL.partition("==")[2],
     }
     python = trl_python(args.trl_venv)
     rows: list[Row] = []
-    for case in CASES:
-        rows += compare(case, args, python, facts) if case.name in args.cases else _earlier(case)
-    publish("vs_trl", facts, {"rows": rows}, table(rows), dry=args.dry)
+    for case in GPU_CASES if on_gpu else CASES:
+        is_asked = not args.cases or case.name in args.cases
+        rows += compare(case, args, python, facts) if is_asked else _earlier(case)
+    publish("vs_trl", facts, {"rows": rows}, table(rows), dry=args.dry or on_gpu)
+
+
+def _gpu_gflops(dtype: str) -> float:
+    """The rate of a large matmul on the GPU, as `matmul_gflops` tells that of the CPU."""
+    import torch
+
+    a = torch.randn(8192, 8192, device="cuda").to(getattr(torch, dtype))
+
+    def product() -> None:
+        a @ a
+        torch.cuda.synchronize()
+
+    product()
+    return round(2 * 8192**3 / min(timed(product)[1] for _ in range(5)) / 1e9, 1)
 
 
 def _earlier(case: Case) -> list[Row]:
@@ -196,11 +236,13 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     for number in range(args.rounds or (5 if case.is_short else 2)):
         for way, found in theirs.items():
             job = _job(case, work, model, prompts, steps=steps, threads=args.threads, way=way)
+            job["device"] = args.device
             found.append(_trl(python, job, warmup))
             say(f"{case.name}: TRL{way}: {found[-1].step:.3f} s a step")
         for own, found in ours.items():
             folder = work / f"run-{own.ranks}-{own.engines}-{own.cluster}-{number}"
-            found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, own))
+            flags = {"engine.device": args.device}
+            found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, own, flags))
             say(f"{case.name}: rlcore{own}: {found[-1].step:.3f} s a step")
     best_way, best = _best(theirs)
     best_own, mine = _best(ours)
@@ -274,6 +316,7 @@ def _rlcore(
     warmup: int,
     threads: int,
     own: Own,
+    device_flags: Mapping[str, object],
 ) -> Times:
     flags = {
         "algo": "grpo",
@@ -295,6 +338,7 @@ def _rlcore(
         "threads": threads // own.ranks,
         "engine.threads": own.engine_threads or threads // own.engines,
         "engine.max-batch": own.at_once or case.samples // own.engines,
+        **device_flags,
     }
     run = train(run_dir, *(text for name, value in flags.items() for text in (f"--{name}", str(value))))
     for row in run.steps:

@@ -26,6 +26,8 @@ SEQUENCE = 512
 """Longest prompt and longest response of a batch on a GPU."""
 SIZES = ("qwen3-4b", "qwen3-1.7b", "qwen3-0.6b")
 FIT_TOKENS = 2048
+RESUMED_GAP = 1e-2
+"""Of weights after four steps on a GPU, whose sums have no fixed order."""
 LOG_PROB_GAPS = {"fp32": 2e-3, "bf16": 0.3}
 """Against transformers in fp32 on the CPU; TF32 and the order of sums are in the first."""
 
@@ -34,6 +36,9 @@ PLANNED_WITHIN = 0.05
 
 GAP = "train/kl_engine"
 """What begins so tells how far the engine's log-probs are from the trainer's."""
+
+SHOWN = ("train/asleep_mb", "time/step_s", "time/generate_s", "time/train_s", "time/publish_s")
+TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16"}
 
 Figures = dict[str, Any]
 
@@ -50,9 +55,44 @@ def on_gpu() -> bool:
 
 
 def demo(work: Path) -> Figures:
-    """The README's demo: the trainer on the GPU, the `local` engine beside it on the CPU."""
+    """The README's demo: trainer and `local` engine on the same GPU."""
     steps = () if on_gpu() else ("--steps", "2")
     return _run(work, *steps)
+
+
+def colocate(work: Path) -> Figures:
+    """A trainer that sleeps while the engine generates, on Ray; on a GPU with a model of 0.8 B parameters."""
+    flags: tuple[str, ...] = ("--steps", "4", "--sleep", "all")
+    if not on_gpu():
+        return _run(work, *flags, cluster="ray")
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from common import make_model
+
+    model = make_model(work / "model", layers=16, width=1792, vocab=32768)
+    prompts = work / "prompts.jsonl"
+    prompts.write_text(
+        "".join(f'{{"prompt": "{number:04d}=", "label": "{number:04d}"}}\n' for number in range(64))
+    )
+    flags += ("--data", str(prompts), "--reward", "token_match", "--max-response-tokens", "128")
+    flags += ("--prompts-per-step", "16", "--group-size", "8", "--lr", "1e-6", "--eval-every", "0")
+    return _run(work, *flags, "--model", str(model), cluster="ray")
+
+
+def resume(work: Path) -> Figures:
+    """Four steps, and two that are resumed: on a CPU the same to the last bit."""
+    from safetensors.torch import load_file
+
+    steps = ("--steps", "4", "--eval-every", "0")
+    _run(work, *steps, "--export", str(work / "whole"), folder="whole-run")
+    _run(work, "--steps", "2", "--eval-every", "0", folder="half-run")
+    _trained(
+        work / "half-run", "--resume", str(work / "half-run"), "--steps", "4", "--export", str(work / "half")
+    )
+    whole, half = (load_file(work / name / "model.safetensors") for name in ("whole", "half"))
+    gap = max(float((whole[name].double() - half[name].double()).abs().max()) for name in whole)
+    most = RESUMED_GAP if on_gpu() else 0.0
+    assert gap <= most, f"the weights differ by {gap}, at most {most} asked for"
+    return {"largest gap of the weights": gap}
 
 
 def log_probs(work: Path) -> Figures:
@@ -76,6 +116,67 @@ def log_probs(work: Path) -> Figures:
         gap = float((mine - torch.cat(expected)).abs().max())
         assert gap <= most, f"{dtype}: {gap} from the CPU's log-probs, at most {most} asked for"
         found[f"{dtype} largest gap"] = gap
+    return found
+
+
+def engine(work: Path) -> Figures:
+    """The `local` engine: its log-probs against the CPU's, the memory that it gives back, its speed."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rlcore_local.testing import Local
+
+    path, place, found = _model(work), "cuda" if on_gpu() else "cpu", {}
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    prompts = [[number + 3, *range(5, 6 + number)] for number in range(8)]
+    for dtype, most in LOG_PROB_GAPS.items():
+        empty = _used()
+        server = Local(path, dtype=getattr(torch, TORCH_NAMES[dtype]), device=place)
+        asked = [server.sequence(str(number), ids, ignore_eos=True) for number, ids in enumerate(prompts)]
+        answers, gaps = server.run(asked), []
+        for number, prompt in enumerate(prompts):
+            output = torch.tensor(answers[str(number)]["output_ids"])
+            with torch.no_grad():
+                logits = model(torch.tensor([[*prompt, *output]])).logits[0, len(prompt) - 1 : -1]
+            expected = logits.log_softmax(-1).gather(1, output[:, None])[:, 0]
+            told = [one for one, *_ in answers[str(number)]["meta_info"]["output_token_logprobs"]]
+            gaps.append(float((torch.tensor(told) - expected).abs().max()))
+        assert max(gaps) <= most, f"{dtype}: {max(gaps)} from the CPU's log-probs, at most {most} asked for"
+        found[f"{dtype} largest gap"] = max(gaps)
+        scheduler, both = server.scheduler, frozenset({"weights", "kv_cache"})
+        sums = scheduler.weights.checksums()
+        scheduler.release(both)
+        if on_gpu():
+            found[f"{dtype} bytes kept after the release"] = _used() - empty
+        assert _allocated() <= 64 << 20, f"{_allocated()} bytes stay taken"
+        scheduler.reclaim(both)
+        assert scheduler.weights.checksums() == sums
+        del server, scheduler
+    return {**found, **(_speed(work) if on_gpu() else {})}
+
+
+def _speed(work: Path) -> Figures:
+    """Tokens a second of a Qwen3-0.6B in bf16: 128 samples of 256 tokens."""
+    import torch
+
+    from rlcore_local.testing import Local
+
+    server = Local(_published("qwen3-0.6b", work), max_batch=128, dtype=torch.bfloat16, device="cuda")
+    found = {}
+    for tokens in (16, 256):  # the first warms up
+        asked = [
+            server.sequence(
+                f"{tokens}-{number}",
+                list(range(64)),
+                ignore_eos=True,
+                max_new_tokens=tokens,
+                sampling_seed=number,
+            )
+            for number in range(128)
+        ]
+        begin = time.perf_counter()
+        server.run(asked)
+        found = {"tokens/s": 128 * tokens / (time.perf_counter() - begin)}
     return found
 
 
@@ -141,13 +242,13 @@ def ipc(work: Path) -> Figures:
     named = {f"layer.{number}": torch.randn(side, side, device=place) for number in range(4)}
     bucket = 4 * side * side
     publisher = TensorPublisher(root=work, dtype="fp32", bucket_bytes=bucket, checks=False).feeding(1)
-    empty = _used()
+    empty = _allocated()
     reader, dying = PayloadReader(), PayloadReader()
     begin = time.perf_counter()
     for (name, tensor), piece in zip(named.items(), _pieces(publisher, named), strict=True):
         assert reader.take(piece.content) == {name: checksum(tensor.cpu())}, "it read other numbers"
         found = {"KB a bucket by HTTP": len(piece.content) / 1e3}
-    seconds, left = time.perf_counter() - begin, _used() - empty
+    seconds, left = time.perf_counter() - begin, _allocated() - empty
     assert left < bucket, "the memory of a publication stays"
     for piece in _pieces(publisher, named):
         dying.take(piece.content, keeps=True)
@@ -155,7 +256,7 @@ def ipc(work: Path) -> Figures:
         break
     reader.kill()
     figures = {"by": "CUDA IPC" if on_gpu() else "shared memory", "s": seconds, **found}
-    figures["kept for a server that died, bytes"] = _used() - empty
+    figures["kept for a server that died, bytes"] = _allocated() - empty
     python = _sglang_python()
     if python is None:
         return {**figures, "publication": "not shown: SGLang is not installed"}
@@ -175,7 +276,7 @@ def sleep(work: Path) -> Figures:
     _train(role, 0)
     before = {name: tensor.cpu().clone() for name, tensor in role.hf_tensors()}
     awake, found = _used(), {}
-    for what in ("optimizer", "all"):
+    for what in ("optimizer", "all", "all"):  # the second time has its host memory already
         begin = time.perf_counter()
         freed = role.sleep(what)
         found[f"{what}: s to sleep"] = time.perf_counter() - begin
@@ -311,6 +412,7 @@ def fit(work: Path) -> Figures:
         "peak, bytes": peak,
         "planned, bytes": planned,
         "ratio": peak / planned,
+        "bytes beside torch's": _used() - torch.cuda.memory_reserved(),
         "losses": losses,
     }
 
@@ -323,7 +425,9 @@ def trl(work: Path) -> Figures:
         raise NeedsGpuError("TRL is not installed here")
     script = str(ROOT / "benchmarks" / "vs_trl.py")
     done = _call(
-        sys.executable, script, "--dry", "--rounds", "1", "--trl-venv", sys.prefix, "--work", str(work)
+        *(sys.executable, script, "--dry", "--device", "cuda", "--rounds", "1", "--threads", "4"),
+        *("--steps", "5", "--warmup", "2"),
+        *("--trl-venv", sys.prefix, "--work", str(work)),
     )
     return {"table": _table(done)}
 
@@ -435,20 +539,37 @@ def _used() -> int:
     return total - free
 
 
-def _run(work: Path, *flags: str, engine: str = "local") -> Figures:
-    """Figures of `rlcore train` with the preset Qwen3. On a GPU the default engine would be SGLang."""
-    folder = work / "run"
-    shutil.rmtree(folder, ignore_errors=True)
-    cluster = ("--engine", engine, "--cluster", "processes", "--run-dir", str(folder))
+def _allocated() -> int:
+    """Bytes of the device that tensors of this process take. 0 on a CPU."""
+    import torch
+
+    gc.collect()
+    return torch.cuda.memory_allocated() if on_gpu() else 0
+
+
+def _run(
+    work: Path, *flags: str, engine: str = "local", cluster: str = "processes", folder: str = "run"
+) -> Figures:
+    """Figures of `rlcore train` with the preset Qwen3. On a GPU the default engine may be SGLang."""
+    run = work / folder
+    shutil.rmtree(run, ignore_errors=True)
+    parts = ["--algo", "grpo", "--engine", engine, "--cluster", cluster, "--run-dir", str(run)]
+    if "--model" not in flags:
+        parts += ["--model", "qwen3"]
+    return _trained(run, *parts, *flags)
+
+
+def _trained(run: Path, *flags: str) -> Figures:
+    """Figures of `rlcore train FLAGS`, whose folder is `run`."""
     begin = time.perf_counter()
-    done = _command("train", "--algo", "grpo", "--model", "qwen3", *cluster, *flags)
+    done = _command("train", *flags)
     seconds = time.perf_counter() - begin
     assert not done.returncode, f"exit code {done.returncode}: {done.stderr[-3000:]}"
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rewards = _column(rows, "rollout/reward_mean")
     found = {"steps": rows[-1]["step"], "s": seconds, "rewards": rewards[:: max(1, len(rewards) // 20)]}
     gaps = {key: _column(rows, key)[-1] for key in rows[-1] if key.startswith(GAP)}
-    return {**found, **gaps}
+    return {**found, **gaps, **{key: rows[-1][key] for key in SHOWN if key in rows[-1]}}
 
 
 def _column(rows: Iterable[dict[str, Any]], key: str) -> list[float]:
@@ -466,6 +587,7 @@ def _call(*command: str) -> subprocess.CompletedProcess[str]:
 PIECES: dict[str, Callable[[Path], Figures]] = {
     piece.__name__: piece
     for piece in (
-        *(demo, log_probs, broadcast, ipc, sleep, optimizer_offload, recompute, attention, fit, trl, sglang),
+        *(demo, colocate, resume, log_probs, engine, broadcast, ipc, sleep, optimizer_offload, recompute),
+        *(attention, fit, trl, sglang),
     )
 }
