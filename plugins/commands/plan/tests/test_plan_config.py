@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from rlcore import ModelFacts
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
-from rlcore_plan.activations import saved
+from rlcore_plan.activations import gathered, saved, workspace
 from rlcore_plan.engines import Engines, sequence_cache, weights
 from rlcore_plan.layout import Layout, Recompute
 from rlcore_plan.memory import Beside, Optimizer, Roles, Workload, fullest, of_stages, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts
+from rlcore_plan.scoring import scoring
 from rlcore_plan.search import Candidate
 from rlcore_plan.tables import flags
 from rlcore_plan.units import GB
@@ -184,6 +186,59 @@ def test_a_role_beside_the_policy_may_divide_its_layers_in_its_own_way(judged: A
     plain, uneven = judged(toml)["memory"], judged(own)["memory"]
     assert uneven["stage"] == 0, "the critic has 54 of its 64 layers there"
     assert uneven["roles"] > 1.5 * plain["roles"]
+
+
+def test_a_critic_beside_the_policy_may_compute_other_things_again(judged: Any) -> None:
+    toml = COLOCATED.replace('"grpo"', '"ppo"')
+    both, own = judged(toml), judged(toml + 'critic.megatron.recompute_granularity = "none"\n')
+    assert both["memory"]["busiest"] == "policy"
+    assert own["memory"]["busiest"] == "critic"
+    layout = replace(Layout(world=8, tensor=8, sequence=True), recompute=None)
+    batch = Workload(tokens=16384).batch(layout)
+    assert own["memory"]["activations"] == saved(DENSE, layout, batch, 0, values=True)
+    assert not own["fits"]
+    assert own["layout"]["recompute"], "the policy's"
+    selective = toml + 'megatron.recompute_granularity = "full"\nmegatron.recompute_num_layers = 4\n'
+    selective += (
+        'critic.megatron.recompute_granularity = "selective"\ncritic.megatron.recompute_num_layers = "none"\n'
+    )
+    chosen = replace(layout, recompute=Recompute(modules=("core_attn",)))
+    found = judged(selective)["memory"]
+    assert (found["busiest"], found["activations"]) == ("critic", saved(DENSE, chosen, batch, 0, values=True))
+
+
+def test_inputs_of_layers_may_be_divided_between_tensor_parallel_ranks(judged: Any) -> None:
+    toml = COLOCATED.replace("sequence_parallel = true", 'recompute_granularity = "full"')
+    whole, divided = (
+        judged(toml + line)["memory"] for line in ("", "megatron.distribute_saved_activations = true")
+    )
+    of_layer = 16384 * DENSE.hidden * 2
+    assert whole["activations"] - divided["activations"] == DENSE.layers * (of_layer - of_layer // 8)
+    distributed = Layout(world=8, tensor=8, recompute=Recompute(distributed=True))
+    other = replace(distributed, sequence=True, recompute=Recompute())
+    found = Candidate(layout=other, run=Run(work=Workload()), needs=None, reason="")
+    assert "--megatron.distribute-saved-activations false" in flags(found, distributed)
+
+
+@pytest.mark.parametrize("facts", [DENSE, LATENT], ids=["dense", "latent"])
+def test_context_parallel_ranks_see_more_than_their_own_tokens(facts: ModelFacts) -> None:
+    """A rank has one run of the front and one of the back: of one sample it sees 1 + 1 / 2 CP in all."""
+    whole, shared = Layout(world=4), Layout(world=4, context=4)
+    one, many = Workload(tokens=4096), Workload(tokens=4096, longest=512)
+    assert [work.batch(shared).read for work in (one, many)] == [4096 + 512, 1024 + 2 * 512]
+    assert [work.batch(whole).read for work in (one, many)] == [4096, 4096]
+    ways = (
+        lambda layout, batch: saved(facts, layout, batch, 0),
+        lambda layout, batch: scoring(facts, layout, batch, 0),
+    )
+    for way in ways:
+        more, less = (way(shared, work.batch(shared)) for work in (one, many))
+        assert more > less > way(shared, replace(many.batch(shared), seen=1024))
+        assert more < way(whole, one.batch(whole))
+    assert workspace(facts, shared, one.batch(shared), 0, values=True) == gathered(
+        facts, shared, one.batch(shared)
+    )
+    assert gathered(facts, whole, one.batch(whole)) == 0
 
 
 def test_a_loss_may_ask_for_a_reference(judged: Any) -> None:

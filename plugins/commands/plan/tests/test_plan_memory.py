@@ -1,6 +1,7 @@
 """The plan against the trainer: bytes of real models on real ranks, and of what autograd saves."""
 
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rlcore.compose.models import find
 from rlcore.engines.publish_file import Fp8Weights
 from rlcore.plugins.loader import load
 from rlcore_megatron.fields import check_fields, split
-from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore import attention, context, parallel
 from rlcore_megatron.mcore.critic import Critic
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.sleeping import gradient_buffers, optimizer_state
@@ -30,6 +31,7 @@ from rlcore_plan.publication import publication
 from rlcore_plan.published import read_facts
 from rlcore_plan.run_file import Fields, optimizer_of
 from rlcore_plan.scoring import scoring
+from rlcore_plan.weights import parameters
 from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes, state_bytes
 from rlcore_testing.mtp import publish_mtp
 from rlcore_testing.ranks import run_ranks
@@ -41,6 +43,7 @@ TOKENS, ROWS = SAMPLES * (PROMPT + RESPONSE - 1), SAMPLES * RESPONSE
 WITHIN = 0.05
 BUCKET = 400_000
 """Bytes, of about 20 tensors."""
+SMALL_BUCKET = 50_000
 
 TENSOR, PIPELINE = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}
 SEQUENCE = {**TENSOR, "sequence_parallel": True}
@@ -61,6 +64,10 @@ LAYOUTS: list[tuple[Layout, dict[str, Any]]] = [
 VIRTUAL = (
     Layout(world=2, pipeline=2, virtual=2),
     {**PIPELINE, "virtual_pipeline_model_parallel_size": 2},
+)
+DISTRIBUTED = (
+    Layout(world=2, tensor=2, recompute=Recompute(distributed=True)),
+    {**TENSOR, **FULL, "distribute_saved_activations": True},
 )
 EXPERT = (Layout(world=2, expert=2), {"expert_model_parallel_size": 2})
 CUT = (Layout(world=2, expert_tensor=2), {"expert_tensor_parallel_size": 2})
@@ -152,6 +159,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         *[(*LAYOUTS[number], "bf16", "qwen3") for number in (1, 2, 3, 4, 6)],
         (*LAYOUTS[7], "bf16", "qwen3 of 4"),
         (*VIRTUAL, "bf16", "qwen3 of 4"),
+        (*DISTRIBUTED, "bf16", "qwen3 of 4"),
         (*LAYOUTS[4], "fp32", "qwen3 tied"),
         (*LAYOUTS[5], "bf16", "qwen3 tied"),
         *[(*LAYOUTS[4], "bf16 fp32", name) for name in ("qwen2", "llama", "glm4")],
@@ -254,7 +262,7 @@ def _scored(rank: int, world: int, port: int, path: str, part: Part) -> list[int
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("name", ["llama", "deepseek_v3", "qwen3 of many tokens"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "deepseek_v3", "qwen3 of many tokens"])
 def test_what_scoring_takes(models: dict[str, tuple[Path, Part]], name: str) -> None:
     path, part = models[name]
     facts = read_facts(str(path), load().registry)
@@ -262,6 +270,81 @@ def test_what_scoring_takes(models: dict[str, tuple[Path, Part]], name: str) -> 
     batches = [Batch(tokens=TOKENS, rows=ROWS, bytes=size, on_cpu=True) for size in BYTES.values()]
     planned = [scoring(facts, Layout(world=1), batch, 0) for batch in batches]
     assert planned == pytest.approx(found, rel=WITHIN)
+
+
+class _Flash(torch.autograd.Function):
+    """What torch's varlen kernel, which is a GPU's alone, keeps and makes; its numbers mean nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(q)
+        ctx.save_for_backward(q, k, v, out, q.new_zeros(q.shape[:2], dtype=torch.float32))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        q, k, v, *_ = ctx.saved_tensors
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+
+
+def _varlen_attn(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, enable_gqa: bool = False, **__: Any
+) -> Any:
+    return _Flash.apply(q, k, v)  # type: ignore[no-untyped-call] # of torch
+
+
+LONG = (1, 16, 240)
+"""One sample, prompt and response, so that each context-parallel rank sees others' tokens."""
+
+
+def _shared(
+    rank: int, world: int, port: int, models: list[tuple[str, Part]], tables: list[dict[str, Any]]
+) -> list[list[int]]:
+    """Of each model what is saved under each of `tables`, and the most at one time as it scores, in bf16.
+
+    With the attention of a GPU, and without gloo, which may hold a tensor for a moment longer.
+    """
+    from torch.nn.attention import varlen
+
+    varlen.varlen_attn = _varlen_attn
+    attention._by_length = attention._varlen
+    context.gather_from_sequence_parallel_region = lambda x, group: torch.cat([x] * world)
+    parallel.start(rank, world, "127.0.0.1", port, context_parallel_size=world)
+    batch, found, tokens = equal_samples(*LONG), [], sum(LONG[1:])
+    for path, part in models:
+        kept = []
+        for fields in tables:
+            role = Role(
+                ModelSpec(path=path, bridge=part, fields=fields, dtype="bf16"), OptimizerSettings(lr=1e-3)
+            )
+            step = partial(role.train, batch, policy_loss, temperature=1.0, tokens_per_rank=tokens)
+            kept.append(saved_bytes(role.models, step))
+        role = Role(ModelSpec(path=path, bridge=part, fields={}, dtype="bf16"), None)
+        made = MadeBytes(
+            tensor for chunk in role.built.chunks for tensor in (*chunk.parameters(), *chunk.buffers())
+        )
+        with made:
+            role.forward(batch, temperature=1.0, tokens_per_rank=tokens)
+        found.append([*kept, made.peak])
+    parallel.stop()
+    return found
+
+
+@pytest.mark.full
+def test_context_parallel_ranks_keep_what_they_see(models: dict[str, tuple[Path, Part]]) -> None:
+    world, names = 2, ["qwen3", "llama", "deepseek_v3"]
+    tables: list[dict[str, Any]] = [{}, FULL, {"recompute_granularity": "selective"}]
+    chosen = [(str(path), part) for path, part in map(models.__getitem__, names)]
+    work = Workload(tokens=sum(LONG[1:]))
+    for found in run_ranks(_shared, world, chosen, tables):
+        for name, measured in zip(names, found, strict=True):
+            facts = read_facts(str(models[name][0]), load().registry)
+            layout = Layout(world=world, context=world)
+            batch = replace(work.batch(layout), rows=LONG[2] // world)
+            ways = (None, Recompute(), Recompute(modules=("core_attn",)))
+            planned = [saved(facts, replace(layout, recompute=way), batch, 0) for way in ways]
+            planned.append(scoring(facts, layout, batch, 0))
+            assert planned == pytest.approx(measured, rel=WITHIN), name
 
 
 def _hosted(
@@ -381,8 +464,8 @@ def test_what_a_sleep_frees(
 
 def _published(
     rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str
-) -> tuple[int, int]:
-    """Bytes that a publication makes at one time on this rank, which sends; and one in FP8."""
+) -> tuple[int, int, int]:
+    """Bytes that a publication makes at one time on this rank, which sends; in FP8; in small buckets."""
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), None)
@@ -392,13 +475,14 @@ def _published(
     names = {name for name, _ in role.hf_tensors() if name.endswith("_proj.weight")}
     small = publisher.in_fp8(Fp8Weights(block=(32, 32), names=frozenset(names)))
     own = [tensor for chunk in role.built.chunks for tensor in (*chunk.parameters(), *chunk.buffers())]
-    plain, fp8 = MadeBytes(own), MadeBytes(own)
-    for made, way in ((plain, publisher), (fp8, small)):
+    few = replace(publisher, bucket_bytes=SMALL_BUCKET)
+    plain, fp8, least = MadeBytes(own), MadeBytes(own), MadeBytes(own)
+    for made, way in ((plain, publisher), (fp8, small), (least, few)):
         with made:
             for _ in way.pieces(role.hf_tensors(), sends=True, tells=True):
                 pass
     parallel.stop()
-    return plain.peak, fp8.peak
+    return plain.peak, fp8.peak, least.peak
 
 
 @pytest.mark.grid
@@ -418,9 +502,12 @@ def test_what_a_publication_takes(
     path, part = models[name]
     facts = read_facts(str(path), load().registry)
     found = run_ranks(_published, layout.world, str(path), part, megatron, dtype)
-    for fp8, peaks in zip((False, True), zip(*found, strict=True), strict=True):
+    *planned_for, of_small = zip(*found, strict=True)
+    for fp8, peaks in zip((False, True), planned_for, strict=True):
         planned = publication(facts, layout, dtype, "bf16", BUCKET, fp8=fp8)
         assert planned == pytest.approx(max(peaks), rel=WITHIN)
+    whole = parameters(facts) * BYTES["bf16"]
+    assert max(of_small) * 4 < whole, "no rank has a whole copy of the model"
 
 
 def _square(values: torch.Tensor, batch: TrainBatch) -> LossResult:

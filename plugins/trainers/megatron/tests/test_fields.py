@@ -14,7 +14,7 @@ import rlcore_megatron.mcore  # noqa: F401  # makes megatron-core importable
 from rlcore.api.errors import ConfigError
 from rlcore_megatron.config import OF_PROCESS
 from rlcore_megatron.field_table import table
-from rlcore_megatron.fields import NARROWED, check_fields, split
+from rlcore_megatron.fields import NARROWED, RECOMPUTE, check_fields, split
 from rlcore_megatron.source import CONFIGS, fields_of, known_fields
 
 ROOT = Path(__file__).parents[4]
@@ -108,6 +108,9 @@ def test_one_name_sets_every_class_that_has_it() -> None:
             "would have no effect without --megatron.recompute-granularity selective.",
         ),
         ("recompute-num-layers", "4", "would have no effect without --megatron.recompute-granularity full."),
+        ("fp32-residual-connection", "true", "cannot be honored: what layers hand on is in --dtype"),
+        ("recompute-num-layers", "0", "must be 1 or more"),
+        ("distribute-saved-activations", "true", "without --megatron.recompute-granularity full."),
         ("recompute-modules", "mlp,layernorm", "those that discard their output are TransformerEngine's"),
         ("sequence-parallel", "true", "needs --megatron.tensor-model-parallel-size 2 or more"),
     ],
@@ -124,6 +127,32 @@ def test_refusals(name: str, value: Any, expected: str) -> None:
 def test_modules_are_not_computed_again_where_all_layers_are() -> None:
     with pytest.raises(ConfigError, match=r"recompute-modules would have no effect .*granularity selective"):
         check_fields({"recompute-granularity": "full", "recompute-modules": "mlp"})
+
+
+def test_computing_all_again_is_what_a_gpu_does_by_default() -> None:
+    assert check_fields({"recompute-granularity": "full"}) == RECOMPUTE
+    block = {**RECOMPUTE, "recompute_method": "block"}
+    assert check_fields({"recompute-granularity": "full", "recompute-method": "block"}) == block
+
+
+def test_a_role_takes_away_what_the_policy_computes_again() -> None:
+    """By the value none, which leaves nothing to refuse."""
+    own = {"recompute_granularity": "selective", "recompute_method": "none", "recompute_num_layers": "none"}
+    assert check_fields({**RECOMPUTE, **own})["recompute_num_layers"] is None
+    modules = {"recompute_granularity": "selective", "recompute_modules": "mlp"}
+    own = {"recompute_granularity": "full", "recompute_modules": "none"}
+    assert check_fields({**modules, **own}) == {**RECOMPUTE, "recompute_modules": None}
+
+
+def test_saved_activations_are_distributed_where_ranks_have_the_same() -> None:
+    fields = {**RECOMPUTE, "distribute_saved_activations": True}
+    tensor = {**fields, "tensor_model_parallel_size": 2}
+    assert check_fields(tensor) == tensor
+    assert not check_fields({"distribute_saved_activations": "false"})["distribute_saved_activations"]
+    with pytest.raises(ConfigError, match=r"needs --megatron.tensor-model-parallel-size 2 or more"):
+        check_fields(fields)
+    with pytest.raises(ConfigError, match=r"no effect with --megatron.sequence-parallel, which divides"):
+        check_fields({**tensor, "sequence_parallel": True})
 
 
 @pytest.mark.parametrize(

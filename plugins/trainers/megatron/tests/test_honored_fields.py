@@ -24,7 +24,6 @@ QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenCon
 
 SAME: dict[str, Any] = {
     "deterministic_mode": True,
-    "fp32_residual_connection": True,
     "bias_activation_fusion": True,
     "bias_dropout_fusion": True,
     "disable_bf16_reduced_precision_matmul": True,

@@ -176,9 +176,9 @@ ROLE_TABLES: list[tuple[str, dict[str, Any], str]] = [
         {
             "kl_coef": "0.1",
             "reference_placement": "swapped",
-            "reference.megatron.fp32_residual_connection": "true",
+            "reference.megatron.deterministic_mode": "true",
         },
-        "--reference.megatron.fp32-residual-connection: the reference borrows the policy's model by "
+        "--reference.megatron.deterministic-mode: the reference borrows the policy's model by "
         "--reference-placement swapped.",
     ),
     (

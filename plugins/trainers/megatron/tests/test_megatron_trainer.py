@@ -8,7 +8,8 @@ import pytest
 from rlcore.api.errors import ConfigError
 from rlcore.api.run_config import RunConfig
 from rlcore_megatron.config import MegatronConfig
-from rlcore_megatron.trainer import RECOMPUTE, MegatronTrainer
+from rlcore_megatron.fields import RECOMPUTE
+from rlcore_megatron.trainer import MegatronTrainer
 
 
 def fields(given: Mapping[str, Any], *, gpu: bool = True, **run: Any) -> Mapping[str, Any]:

@@ -9,12 +9,11 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
-from rlcore_megatron.fields import check_fields, split
+from rlcore_megatron.fields import RECOMPUTE, check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.role import Role
 from rlcore_megatron.mcore.weights import hf_tensors
-from rlcore_megatron.trainer import RECOMPUTE
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch

@@ -24,13 +24,20 @@ CHUNKS = 3
 class Batch:
     """`tokens` of a micro-batch on each context-parallel rank, `rows` of which predict response tokens.
 
-    `bytes`: of a number of the parameters' dtype, 4 or 2. `on_cpu`: with the CPU's kernels for fp32.
+    `seen`: tokens whose keys and values attention reads there; None: `tokens`. `bytes`: of a number of the
+    parameters' dtype, 4 or 2. `on_cpu`: with the CPU's kernels for fp32.
     """
 
     tokens: int
     rows: int
     bytes: int
+    seen: int | None = None
     on_cpu: bool = False
+
+    @property
+    def read(self) -> int:
+        """Tokens of which attention has keys and values."""
+        return self.tokens if self.seen is None else self.seen
 
     @property
     def in_kernels(self) -> bool:
@@ -59,13 +66,14 @@ def saved(
         again = max(redone, default=0)  # a stage may have none, but the embedding or the head
     elif recompute is not None:
         size = split_tokens(layout, batch) * facts.hidden * batch.bytes
+        size //= layout.tensor if recompute.distributed else 1
         kept, again = _recomputed(each, recompute, layout.virtual, size)
     if stage == layout.pipeline - 1:
         head = _values(facts, layout, batch) if values else _head(facts, layout, batch)
         if layout.mtp and not values:
             head += _prediction(facts, layout, batch)
     # a backward pass has done with the head before it computes layers again; both are of one micro-batch
-    return int((kept + _tables(facts, batch)) * waiting) + max(head, again)
+    return int((kept + _tables(facts, layout, batch)) * waiting) + max(head, again)
 
 
 def _recomputed(each: Sequence[int], recompute: Recompute, chunks: int, size: int) -> tuple[int, int]:
@@ -90,10 +98,31 @@ def _recomputed(each: Sequence[int], recompute: Recompute, chunks: int, size: in
 def workspace(facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, values: bool = False) -> int:
     """Bytes of what exists for a moment: the gradient of the logits, which a critic (`values`) has not.
 
-    Where the logits are made in chunks, the output matrix's gradient in fp32, and of a chunk the logits, the
-    log-probs and their gradient.
+    Or what context-parallel ranks gather. Where the logits are made in chunks, the output matrix's gradient
+    in fp32, and of a chunk the logits, the log-probs and their gradient.
     """
-    if values or stage != layout.pipeline - 1:
+    return max(gathered(facts, layout, batch), 0 if values else _of_logits(facts, layout, batch, stage))
+
+
+def gathered(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
+    """Bytes of values as context-parallel ranks gather them, put them in order and choose what they see."""
+    if layout.context == 1:
+        return 0
+    whole = layout.context * batch.tokens
+    return (whole + max(whole, batch.read)) * vectors(facts, layout)[1] * batch.bytes
+
+
+def vectors(facts: ModelFacts, layout: Layout) -> tuple[int, int]:
+    """Numbers of a token's keys and of its values on a rank, as attention reads them."""
+    if latent := facts.latent:
+        heads, inner = facts.heads // layout.tensor, latent.unrotated + latent.rotated
+        return heads * inner, heads * max(inner, latent.value)  # padded where they are narrower than keys
+    keys = facts.groups // layout.tensor * facts.head
+    return keys, keys
+
+
+def _of_logits(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
+    if stage != layout.pipeline - 1:
         return 0
     width, chunks = columns(facts, layout), CHUNKS * ROWS_AT_ONCE * FLOAT
     # multi-token prediction makes its logits in chunks too, and reads a copy of the first stage's embedding
@@ -134,16 +163,16 @@ class _Module:
 
 
 def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> tuple[int, int]:
-    """What waits of the layer, and the most that is computed again of it at one time."""
+    """What waits of the layer, and by how much that grows at most as modules of it are computed again."""
     chosen = set(layout.recompute.modules) if layout.recompute else set()
-    kept = redone = 0
-    for module in _modules(facts, layout, batch, number):
+    behind = redone = 0  # a backward pass has done with the modules behind
+    for module in reversed(list(_modules(facts, layout, batch, number))):
         if module.names & chosen:
-            kept += module.inputs
-            redone = max(redone, module.saved if module.again is None else module.again)
+            redone = max(redone, (module.saved if module.again is None else module.again) - behind)
+            behind += module.inputs
         else:
-            kept += module.saved
-    return kept, redone
+            behind += module.saved
+    return behind, redone
 
 
 def _modules(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> Iterator[_Module]:
@@ -172,7 +201,8 @@ def _modules(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> It
 def _attention(facts: ModelFacts, layout: Layout, batch: Batch) -> Iterator[_Module]:
     heads, groups = facts.heads // layout.tensor, facts.groups // layout.tensor
     queries, keys = heads * facts.head, groups * facts.head
-    each = (2 * queries + 2 * keys) * batch.bytes  # what the linear layer gave: the values stay in it; output
+    output, given = queries * batch.bytes, (queries + 2 * keys) * batch.bytes  # by the linear layer
+    each, normed = output, False
     # queries of several groups are copies
     inputs = (queries if groups > 1 else 0) * batch.bytes
     if facts.qk_norm:
@@ -181,16 +211,32 @@ def _attention(facts: ModelFacts, layout: Layout, batch: Batch) -> Iterator[_Mod
         if batch.bytes == FLOAT:
             # Their input is a part of what the linear layer gave.
             each -= (keys if groups > 1 else keys + queries) * FLOAT
+            normed = True
+    turned = batch.tokens * (queries * batch.bytes + heads * FLOAT)  # and log-sums
+    if layout.context == 1:
+        each += given  # the values stay in it
+        turned += batch.tokens * keys * batch.bytes
+    else:
+        # of all tokens that the rank's own see, as they were gathered
+        turned += batch.read * 2 * keys * batch.bytes
+        if normed:
+            each += given
+        else:
+            inputs += given
     yield _Module(saved=batch.tokens * each)
-    turned = batch.tokens * ((queries + keys) * batch.bytes + heads * FLOAT)  # and log-sums
-    again = turned + batch.tokens * queries * batch.bytes
+    again = turned + batch.tokens * output
     yield _Module(names=_CORE, saved=turned, inputs=batch.tokens * inputs, again=again)
 
 
-def _tables(facts: ModelFacts, batch: Batch) -> int:
-    """Token ids, and cosine and sine of their places."""
+def _tables(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
+    """Token ids, and cosine and sine of their places; what the ranks of a pack see of it, and its order."""
     turned = facts.latent.rotated if facts.latent else facts.head
-    return batch.tokens * (LONG + (turned + turned // 2) * batch.bytes)
+    return batch.tokens * (LONG + (turned + turned // 2) * batch.bytes) + shared_places(layout, batch)
+
+
+def shared_places(layout: Layout, batch: Batch) -> int:
+    """Bytes of the places of a pack that context-parallel ranks share: what each sees, and their order."""
+    return (batch.read + layout.context * batch.tokens) * LONG if layout.context > 1 else 0
 
 
 def _head(facts: ModelFacts, layout: Layout, batch: Batch) -> int:
@@ -254,16 +300,17 @@ def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch
     # Values that are narrower than keys are padded for the kernel, and so is what it gives, of which the
     # output matrix reads a copy.
     padded = value < inner
-    values = 2 * inner * size if padded else (latent.unrotated + value) * size
-    saved = heads * (2 * inner * size + values + FLOAT)  # log-sums
-    again = heads * (2 * inner * size if padded else value * size) + heads * FLOAT
+    made = heads * ((inner if padded else value) * size + FLOAT)  # what the kernel gives, and log-sums
+    if layout.context > 1:  # keys and values of all tokens that the rank's own see, as they were gathered
+        gathered = batch.read * heads * (inner + (inner if padded else value)) * size
+        saved = batch.tokens * heads * (inner * size + FLOAT + (inner * size if padded else 0)) + gathered
+        again = batch.tokens * made + gathered
+    else:
+        values = 2 * inner * size if padded else (latent.unrotated + value) * size
+        saved = batch.tokens * heads * (2 * inner * size + values + FLOAT)
+        again = batch.tokens * (made + (heads * inner * size if padded else 0))
     yield _Module(saved=batch.tokens * output)
-    yield _Module(
-        names=_CORE,
-        saved=batch.tokens * saved,
-        inputs=batch.tokens * inputs,
-        again=batch.tokens * again,
-    )
+    yield _Module(names=_CORE, saved=saved, inputs=batch.tokens * inputs, again=again)
 
 
 def _routed(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:

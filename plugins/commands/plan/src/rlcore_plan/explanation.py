@@ -45,7 +45,8 @@ def _reasons(facts: ModelFacts, candidate: Candidate, memory: Memory) -> Iterato
     if memory.busiest in (POLICY, CRITIC):  # the others have no backward pass
         line += f", micro-batches that wait for their backward pass: {memory.waiting:g} at most"
     yield line
-    yield f"work {size_text(memory.workspace)}: logits of a micro-batch, on the last stage alone"
+    shared = "; on any stage, values that context-parallel ranks gather" if layout.context > 1 else ""
+    yield f"work {size_text(memory.workspace)}: logits of a micro-batch, on the last stage alone{shared}"
     for engines in run.engines:
         whose = f" of {engines.group}" if engines.group else ""
         each = sequence_cache(facts, engines, run.work.dtype)

@@ -13,11 +13,13 @@ class Recompute:
     """What the backward pass computes again: layers in pieces of `layers`, of which only the input is kept.
 
     `block`: that many layers of each chunk, one by one, and no others. `modules`: of every layer these alone.
+    `distributed`: tensor-parallel ranks divide the inputs that are kept.
     """
 
     layers: int = 1
     block: bool = False
     modules: tuple[str, ...] = ()
+    distributed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

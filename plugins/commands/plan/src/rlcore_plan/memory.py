@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from rlcore import ModelFacts
 from rlcore_plan.activations import Batch, saved, workspace
 from rlcore_plan.buffers import lay_out
-from rlcore_plan.layout import Layout, last_stage
+from rlcore_plan.layout import Layout, Recompute, last_stage
 from rlcore_plan.scoring import scoring
 from rlcore_plan.weights import Weight, stage as weights_of_stage
 
@@ -21,16 +21,27 @@ POLICY, CRITIC, REFERENCE, TEACHER = "policy", "critic", "reference", "teacher"
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """`dtype`: "fp32" or "bf16". `tokens`: of a micro-batch. `micro_batches`: of an optimizer step."""
+    """`dtype`: "fp32" or "bf16". `tokens`: of a micro-batch. `micro_batches`: of an optimizer step.
+
+    `longest`: tokens of the longest sample; None: it fills a micro-batch.
+    """
 
     dtype: str = "bf16"
     tokens: int = 8192
     micro_batches: int = 8
+    longest: int | None = None
 
     def batch(self, layout: Layout) -> Batch:
         """A micro-batch of responses alone: the most that it can need."""
         tokens = math.ceil(self.tokens / layout.context)
-        return Batch(tokens=tokens, rows=tokens, bytes=BYTES[self.dtype])
+        return Batch(tokens=tokens, rows=tokens, bytes=BYTES[self.dtype], seen=self._seen(layout, tokens))
+
+    def _seen(self, layout: Layout, tokens: int) -> int | None:
+        """By context parallelism a rank has two runs of the pack: each sees a sample up to its own end."""
+        if layout.context == 1:
+            return None
+        of_one = layout.context * tokens + tokens // 2
+        return of_one if self.longest is None else min(of_one, tokens + 2 * self.longest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +80,15 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """A model on the policy's ranks. `stages`: as of a `Layout`, whose other sizes are the policy's."""
+    """A model on the policy's ranks. `stages`: as of a `Layout`, whose other sizes are the policy's.
+
+    `recompute`: what its own settings say; `owns_recompute`: they say it.
+    """
 
     facts: ModelFacts
     stages: tuple[int, ...] = ()
+    recompute: Recompute | None = None
+    owns_recompute: bool = False
 
     def divided(self, layout: Layout) -> Layout:
         """The policy's `layout` for this model; where its pipeline is another one, as a search divides.
@@ -81,7 +97,8 @@ class Beside:
         """
         is_own = len(self.stages) == layout.pipeline
         stages = self.stages if is_own else last_stage(self.facts.layers, layout.pipeline)
-        return replace(layout, stages=stages, mtp=False)
+        recompute = self.recompute if self.owns_recompute else layout.recompute
+        return replace(layout, stages=stages, recompute=recompute, mtp=False)
 
     def weights(self, layout: Layout, stage: int, dtype: str) -> int:
         """Bytes on a rank of `stage`, without gradients."""

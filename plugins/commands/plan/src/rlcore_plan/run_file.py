@@ -40,6 +40,7 @@ NARROW = 2
 """Bytes of a moment in bf16 or fp16."""
 CORE_ATTENTION = "core_attn"
 """What megatron-core computes again of a layer where no module is named."""
+DISTRIBUTED = "distribute_saved_activations"
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class Fields:
     values: Mapping[str, Any]
 
     def number(self, name: str, default: float = 1) -> float:
-        """ConfigError."""
-        return _number(self.path, f"{self.table}.{name}", self.values.get(name, default))
+        """ConfigError. Where it is `none`, the default."""
+        value = self.values.get(name, default)
+        return _number(self.path, f"{self.table}.{name}", default if str(value).lower() == "none" else value)
 
     def size(self, name: str, default: float = 1) -> int:
         """A whole number. ConfigError."""
@@ -235,12 +237,18 @@ def _recompute(fields: Fields) -> Recompute | None:
     granularity = fields.text("recompute_granularity", "" if asks else "full")
     if granularity == "full":
         is_block = fields.text("recompute_method") == "block"
-        return Recompute(layers=fields.size("recompute_num_layers"), block=is_block)
+        layers, is_distributed = fields.size("recompute_num_layers"), fields.is_on(DISTRIBUTED)
+        return Recompute(layers=layers, block=is_block, distributed=is_distributed)
     if granularity != "selective":
         return None
     given = fields.values.get("recompute_modules", CORE_ATTENTION)
+    given = CORE_ATTENTION if given == "none" else given
     names = given.split(",") if isinstance(given, str) else given
     return Recompute(modules=tuple(sorted(str(name).strip() for name in names)))
+
+
+def _is_of_recompute(name: str) -> bool:
+    return name.startswith("recompute_") or name == DISTRIBUTED
 
 
 def apart_of(file: File, facts: ModelFacts) -> Iterator[Apart]:
@@ -281,8 +289,14 @@ def _beside(file: File, role: str, facts: ModelFacts) -> Beside:
     """The model of a role on the policy's workers, whose model has `facts`. ConfigError."""
     model = file.value(f"{role}_model")
     own = read_facts(model, file.registry) if model else facts
-    chunks = file.trainer.stage_layers(file.role(role).values, own.layers)
-    return Beside(facts=own, stages=tuple(sum(each) for each in chunks))
+    fields, table = file.role(role), f"{role}.{file.trainer.table}"
+    chunks = file.trainer.stage_layers(fields.values, own.layers)
+    return Beside(
+        facts=own,
+        stages=tuple(sum(each) for each in chunks),
+        recompute=_recompute(fields),
+        owns_recompute=any(_is_of_recompute(name) for name in file.fields(table).values),
+    )
 
 
 def workload(file: File, layout: Layout) -> Workload:
@@ -291,7 +305,12 @@ def workload(file: File, layout: Layout) -> Workload:
     samples = file.value("prompts_per_step") * file.value("group_size") / file.value("minibatches")
     batches = math.ceil(samples / max(1, layout.data) * file.longest / tokens)
     dtype = file.value("dtype")
-    return Workload(dtype="fp32" if dtype == "fp32" else "bf16", tokens=tokens, micro_batches=max(1, batches))
+    return Workload(
+        dtype="fp32" if dtype == "fp32" else "bf16",
+        tokens=tokens,
+        micro_batches=max(1, batches),
+        longest=file.longest,
+    )
 
 
 def optimizer_of(fields: Fields) -> Optimizer:

@@ -11,9 +11,12 @@ from rlcore_plan.activations import (
     LONG,
     Batch,
     columns,
+    gathered,
     in_chunks,
     logits,
+    shared_places,
     split_tokens,
+    vectors,
 )
 from rlcore_plan.layout import Layout
 from rlcore_toolkit import ROWS_AT_ONCE
@@ -38,23 +41,31 @@ def scoring(facts: ModelFacts, layout: Layout, batch: Batch, stage: int) -> int:
         moments += [held + moment for moment in _layer(facts, layout, batch, number)]
     if stage == layout.pipeline - 1:
         moments.append(_head(facts, layout, batch))
-    return batch.tokens * IDS * LONG + max(moments, default=0)
+    ids = layout.context * batch.tokens * IDS * LONG + shared_places(layout, batch)
+    return ids + max(moments, default=0)
 
 
 def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> Iterator[int]:
     """In attention; in the MLP, beside the residual."""
-    heads = facts.heads // layout.tensor
-    if facts.latent:
-        yield batch.tokens * heads * (_latent(facts.latent) * batch.bytes + FLOAT)
+    heads, waiting = facts.heads // layout.tensor, 0
+    keys, values = vectors(facts, layout)
+    if latent := facts.latent:
+        made, output = heads * _latent(latent), values  # padded as they are
+        # what the norm gave, and the compressed vectors
+        waiting = split_tokens(layout, batch) * (facts.hidden + latent.key_value + latent.rotated)
     else:
-        queries, keys = heads * facts.head, facts.groups // layout.tensor * facts.head
-        # what the linear layer gave, turned, and what attention gives
-        each = (queries + 2 * keys) + (queries + keys) + queries
+        output = queries = heads * facts.head
+        made = (queries + 2 * keys) + (queries + keys)  # what the linear layer gave, and turned
         if facts.qk_norm:
-            each += queries + keys
+            made += queries + keys
         elif facts.groups > layout.tensor:
-            each += queries  # a copy
-        yield batch.tokens * (each * batch.bytes + heads * FLOAT)
+            made += queries  # a copy
+    own = (waiting + batch.tokens * made) * batch.bytes
+    if layout.context > 1:
+        own += batch.read * keys * batch.bytes
+        yield own + gathered(facts, layout, batch)
+        own += batch.read * values * batch.bytes
+    yield own + batch.tokens * (output * batch.bytes + heads * FLOAT)  # and log-sums
     experts, residual = facts.experts, split_tokens(layout, batch) * facts.hidden * batch.bytes
     if experts is not None and number >= experts.first_dense:
         # beside what the norm gave, and the shared experts
@@ -66,11 +77,11 @@ def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> Iter
 
 
 def _latent(latent: LatentFacts) -> int:
-    """Values of a head: queries, keys and values as they are made, and as they are read; what is given."""
+    """Values of a head: queries, keys and values as they are made, and as they are read."""
     inner, value = latent.unrotated + latent.rotated, latent.value
     made = inner + latent.unrotated + value
     # values that are narrower than keys are padded for the kernel
-    return made + 2 * inner + (2 * inner if value < inner else value)
+    return made + 2 * inner + (inner if value < inner else 0)
 
 
 def _experts(facts: ModelFacts, experts: ExpertFacts, layout: Layout, batch: Batch) -> int:

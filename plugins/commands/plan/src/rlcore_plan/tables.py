@@ -143,8 +143,11 @@ def flags(candidate: Candidate, of_file: Layout | None = None) -> str:
     told += [f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}"] if layout.stages else []
     told += ["--megatron.sequence-parallel"] if layout.sequence else []
     told += ["--megatron.optimizer-cpu-offload"] if candidate.run.optimizer.on_host else []
-    if {layout.recompute, (of_file or layout).recompute} != {DEFAULT_OF_GPU}:
+    given = (of_file or layout).recompute
+    if {layout.recompute, given} != {DEFAULT_OF_GPU}:
         told += _recompute_flags(layout.recompute)
+    if given is not None and given.distributed and given != layout.recompute:
+        told.append("--megatron.distribute-saved-activations false")
     return " ".join(told)
 
 

@@ -50,6 +50,7 @@ class MegatronConfig(TrainerConfig):
             *OF_PROCESS,
             *UNEVEN,
             *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
+            "distribute_saved_activations",
         )
     )
 

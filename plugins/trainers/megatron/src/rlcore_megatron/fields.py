@@ -9,20 +9,23 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
-from rlcore_megatron.config import EXPERT_TENSOR, MTP, OF_PROCESS, MegatronConfig
+from rlcore_megatron.config import EXPERT_TENSOR, MTP, OF_PROCESS, TENSOR, MegatronConfig
 from rlcore_megatron.field_table import FieldVerdict, table
 from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
 from rlcore_megatron.source import KnownField, fields_of, known_fields
 
 MTP_FACTOR = "mtp_loss_scaling_factor"
 GRANULARITY, MODULES = "recompute_granularity", "recompute_modules"
-RECOMPUTED = {MODULES: "selective", "recompute_method": "full", "recompute_num_layers": "full"}
+METHOD, COUNT, DISTRIBUTED = "recompute_method", "recompute_num_layers", "distribute_saved_activations"
+RECOMPUTED = {MODULES: "selective", METHOD: "full", COUNT: "full", DISTRIBUTED: "full"}
 """Field → the granularity that reads it."""
+RECOMPUTE: Mapping[str, Any] = {GRANULARITY: "full", METHOD: "uniform", COUNT: 1}
+"""Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
 OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
 NARROWED: Mapping[str, Any] = {
@@ -40,7 +43,7 @@ NARROWED: Mapping[str, Any] = {
     "exp_avg_dtype": Literal["fp32", "bf16", "fp16"],
     "exp_avg_sq_dtype": Literal["fp32", "bf16", "fp16"],
     "optimizer_offload_fraction": Annotated[float, Field(gt=0, le=1)],
-    MODULES: list[Literal["core_attn", "mlp", "moe", "shared_experts"]],
+    MODULES: list[Literal["core_attn", "mlp", "moe", "shared_experts"]] | None,
     MTP: Annotated[int, Field(ge=1, le=1)],
     MTP_FACTOR: Annotated[float, Field(gt=0)],
 }
@@ -155,11 +158,26 @@ def _check_balance(checked: dict[str, Any]) -> None:
         )
 
 
-def _check_recompute(checked: Mapping[str, Any]) -> None:
-    """Each field belongs to one granularity, and any of them turns the default of a GPU off."""
+def _check_recompute(checked: dict[str, Any]) -> None:
+    """Each field belongs to one granularity, and any of them turns the default of a GPU off.
+
+    The granularity full alone is that default.
+    """
+    granularity = checked.get(GRANULARITY)
     for name, wanted in RECOMPUTED.items():
-        if name in checked and checked.get(GRANULARITY) != wanted:
+        if checked.get(name) and granularity != wanted:
             raise ConfigError(f"{flag(name)} would have no effect without {flag(GRANULARITY)} {wanted}.")
+    if granularity == "full":
+        checked |= {name: value for name, value in RECOMPUTE.items() if not checked.get(name)}
+    if checked.get(DISTRIBUTED) and checked.get(TENSOR, 1) == 1:
+        raise ConfigError(
+            f"{flag(DISTRIBUTED)} needs {flag(TENSOR)} 2 or more: it divides what waits over these ranks."
+        )
+    if checked.get(DISTRIBUTED) and checked.get("sequence_parallel"):
+        raise ConfigError(
+            f"{flag(DISTRIBUTED)} would have no effect with {flag('sequence_parallel')}, "
+            "which divides what waits already."
+        )
 
 
 def split(fields: Mapping[str, Any]) -> Settings:
@@ -252,7 +270,7 @@ def _plain(value: Any) -> str:
 def _parse(name: str, value: Any) -> Any:
     kind = NARROWED[name] if name in NARROWED else known_fields()[name].type
     if isinstance(value, str):
-        if value.lower() == "none" and name not in NARROWED:
+        if value.lower() == "none" and (name not in NARROWED or type(None) in get_args(kind)):
             value = None
         elif "list" in str(kind).lower():
             value = [part.strip() for part in value.split(",") if part.strip()]
@@ -261,7 +279,7 @@ def _parse(name: str, value: Any) -> Any:
     except ValidationError as error:
         why = f" ({REASONS[name]})" if name in REASONS else ""
         raise ConfigError(f"{flag(name)} {value!r}: {error.errors()[0]['msg']}{why}.") from error
-    positive = name.endswith("_size") or name in (FIRST, LAST)
+    positive = name.endswith("_size") or name in (FIRST, LAST, COUNT)
     if positive and isinstance(parsed, int) and parsed < 1:
         raise ConfigError(f"{flag(name)} {value!r}: must be 1 or more.")
     return parsed

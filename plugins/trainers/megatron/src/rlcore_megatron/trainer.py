@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore import ConfigError
 from rlcore_megatron.config import MegatronConfig
-from rlcore_megatron.fields import check_fields
+from rlcore_megatron.fields import RECOMPUTE, check_fields
 
 if TYPE_CHECKING:
     from rlcore import (
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
         SavedWeights,
         TrainerRank,
     )
-
-RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-"""Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
 
 
 class MegatronTrainer:
@@ -39,7 +36,7 @@ class MegatronTrainer:
     def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
         """What was given; and on a GPU recomputation, unless something was said of it."""
         checked = self.check_fields(given)
-        if run.loss.replay_routing and "moe" in checked.get("recompute_modules", ()):
+        if run.loss.replay_routing and "moe" in (checked.get("recompute_modules") or ()):
             raise ConfigError(
                 "--megatron.recompute-modules: found moe with --replay-routing, but a layer of experts that "
                 "is computed again alone chooses anew; expected --megatron.recompute-granularity full."

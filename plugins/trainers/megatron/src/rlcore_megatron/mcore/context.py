@@ -71,4 +71,12 @@ class Share:
         """x [total / ranks, …] of each rank → [total, …] on all of them; gradients are summed over ranks."""
         whole = gather_from_sequence_parallel_region(x.contiguous(), group=parallel.context_group())
         assert isinstance(whole, Tensor)
-        return whole.index_select(0, self.order.to(x.device))
+        order = self._orders.get(x.device)
+        if order is None:  # one copy for all layers, each of which keeps it for its backward pass
+            order = self._orders[x.device] = self.order.to(x.device)
+        return whole.index_select(0, order)
+
+    @cached_property
+    def _orders(self) -> dict[torch.device, Tensor]:
+        """`order` on each device."""
+        return {}
