@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ from torch import Tensor
 from rlcore.api.errors import EngineError
 from rlcore.checksums import checksum
 from rlcore.engines.stream import Bucket, Piece, Pieces, WeightStream
+from rlcore_testing.activations import MadeBytes
+from rlcore_toolkit import publisher_of
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
+from rlcore_toolkit.publishers.stream import StreamPublisher
 
 LIMIT_S = 30.0
 COUNT = 4
@@ -115,22 +118,16 @@ async def test_all_hear_why_there_are_no_more() -> None:
     await stream.close()
 
 
-def test_there_are_never_more_than_a_few_buckets(tmp_path: Path) -> None:
-    alive: list[weakref.ref[Tensor]] = []
-    most = 0
+def many(count: int) -> Iterator[tuple[str, Tensor]]:
+    """As a trainer gives them: each is made when it is asked for."""
+    for number in range(count):
+        yield f"layer.{number}", torch.full((1000,), float(number))
 
-    def tensors() -> Iterator[tuple[str, Tensor]]:
-        nonlocal most
-        for number in range(40):
-            tensor = torch.full((1000,), float(number))
-            alive.append(weakref.ref(tensor))
-            most = max(most, sum(one() is not None for one in alive))
-            yield f"layer.{number}", tensor
-            del tensor
 
+def test_a_bucket_in_memory_is_all_that_there_is(tmp_path: Path) -> None:
     publisher = SharedMemoryPublisher(root=tmp_path, dtype="bf16", bucket_bytes=4_000)
     seen: dict[str, Any] = {}
-    for one in publisher.pieces(tensors(), sends=True, tells=True):
+    for one in publisher.pieces(many(40), sends=True, tells=True):
         file, layout = one.content
         held = load_file(file)
         assert Path(file).stat().st_size < 5_000, "one bucket of bf16"
@@ -138,5 +135,23 @@ def test_there_are_never_more_than_a_few_buckets(tmp_path: Path) -> None:
         assert one.checksums == {name: checksum(value) for name, value in held.items()}
         seen |= {name: float(value[0]) for name, value in held.items()}
     assert seen == {f"layer.{number}": float(number) for number in range(40)}
-    assert most <= 3 * 2 + 1, "two tensors a bucket"
     assert not list(tmp_path.iterdir()), "nothing stays behind"
+
+
+@pytest.mark.parametrize("sends", [True, False], ids=["sends", "gathers only"])
+@pytest.mark.parametrize("way", ["shared_memory", "broadcast"])
+def test_no_rank_ever_holds_a_whole_copy(tmp_path: Path, way: str, sends: bool) -> None:
+    """However many layers there are, a rank has the tensors of three buckets at most, and a bucket."""
+    publisher = publisher_of(
+        way, tmp_path, tmp_path, "bf16", bucket_mb=0, limit_s=LIMIT_S, on_gpu=False, checks=True
+    )
+    assert isinstance(publisher, StreamPublisher)
+    publisher = replace(publisher, bucket_bytes=4_000)
+    peaks = []
+    for count in (20, 100):
+        made = MadeBytes()
+        with made:
+            for _ in publisher.pieces(many(count), sends=sends, tells=True):
+                pass
+        peaks.append(made.peak)
+    assert peaks[0] == peaks[1] <= 3 * 2 * 4_000 + 4_000
