@@ -61,6 +61,7 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"rollout_batch": "2"}, "--rollout-batch is unknown. Did you mean '--prompts-per-step'?"),
     ({"nodes": "2"}, "--nodes is unknown. toy 0.1 has it; use --cluster.hosts in place of it."),
     ({"shards": "2"}, "--shards is unknown. Did you mean '--gymlib.shards'?"),
+    ({"gymlib_depth": "2"}, "--gymlib-depth is unknown. Did you mean '--gymlib.depth'?"),
     (
         {"balance_batch": "x"},
         "--balance-batch is unknown. verl has it; `rlcore import verl --balance-batch` tells what stands for "
@@ -86,6 +87,10 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
         "expected at least 3.",
     ),
     ({"minibatches": "17"}, "--minibatches: found 17, expected at most --prompts-per-step (16)."),
+    (
+        {"only": "train"},
+        "--only: found 'train': to only train, choose a --producer that reads saved rollouts.",
+    ),
     ({"min_lr": "0.6"}, "--min-lr: found 0.6, expected at most --lr (0.5)."),
     (
         {"only": "rollout", "save_every": "2"},

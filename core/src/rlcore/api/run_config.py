@@ -297,6 +297,13 @@ class DebugOptions(Config):
         64, ge=0, description="MiB of RUN/trace.json, which says what took how long; 0: it is not written"
     )
 
+    @field_validator("only", mode="before")
+    @classmethod
+    def _not_train(cls, value: Any) -> Any:
+        if value == "train":
+            raise ValueError("to only train, choose a --producer that reads saved rollouts")
+        return value
+
     @field_validator("profile_steps")
     @classmethod
     def _a_range(cls, text: str) -> str:

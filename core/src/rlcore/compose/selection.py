@@ -283,7 +283,14 @@ class Selection:
         ours_of |= OTHER_NAMES
         for table, synonyms in tables.items():
             ours_of |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}
-        return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
+        if name in ours_of:
+            return ours_of[name]
+        if key := next((key for key in known if key.endswith(f".{name}")), None):
+            return key
+        # a table with a dash in place of its dot, whether its part is selected or not
+        owned = (config.table for _, config in table_owners(self.registry))
+        table = next((table for table in owned if name.startswith(f"{table}_")), None)
+        return f"{table}.{name.removeprefix(f'{table}_')}" if table else None
 
     def foreign_note(self, name: str) -> str:
         """What stands for `name`, a setting of another framework; empty where no framework has it."""
