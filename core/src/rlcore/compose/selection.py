@@ -265,10 +265,12 @@ class Selection:
             meant: str | None = underscored
         else:
             meant = self._called_elsewhere(name, known)
+        note = "" if meant else self.foreign_note(name)
+        meant = meant or (None if note else self._dotted(name))
         if meant:
             hint = f" Did you mean {shown(meant)!r}?"
         else:
-            hint = self.foreign_note(name) or did_you_mean(shown(name), map(shown, known))
+            hint = note or did_you_mean(shown(name), map(shown, known))
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
 
     def _called_elsewhere(self, name: str, known: Collection[str]) -> str | None:
@@ -283,11 +285,10 @@ class Selection:
         ours_of |= OTHER_NAMES
         for table, synonyms in tables.items():
             ours_of |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}
-        if name in ours_of:
-            return ours_of[name]
-        if key := next((key for key in known if key.endswith(f".{name}")), None):
-            return key
-        # a table with a dash in place of its dot, whether its part is selected or not
+        return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
+
+    def _dotted(self, name: str) -> str | None:
+        """A field of a table, selected or not, that is spelled without the dot."""
         owned = (config.table for _, config in table_owners(self.registry))
         table = next((table for table in owned if name.startswith(f"{table}_")), None)
         return f"{table}.{name.removeprefix(f'{table}_')}" if table else None
