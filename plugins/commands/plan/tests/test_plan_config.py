@@ -227,14 +227,10 @@ def test_context_parallel_ranks_see_more_than_their_own_tokens(facts: ModelFacts
     one, many = Workload(tokens=4096), Workload(tokens=4096, longest=512)
     assert [work.batch(shared).read for work in (one, many)] == [4096 + 512, 1024 + 2 * 512]
     assert [work.batch(whole).read for work in (one, many)] == [4096, 4096]
-    ways = (
-        lambda layout, batch: saved(facts, layout, batch, 0),
-        lambda layout, batch: scoring(facts, layout, batch, 0),
-    )
-    for way in ways:
-        more, less = (way(shared, work.batch(shared)) for work in (one, many))
-        assert more > less > way(shared, replace(many.batch(shared), seen=1024))
-        assert more < way(whole, one.batch(whole))
+    for way in (saved, scoring):
+        more, less = (way(facts, shared, work.batch(shared), 0) for work in (one, many))
+        assert more > less > way(facts, shared, replace(many.batch(shared), seen=1024), 0)
+        assert more < way(facts, whole, one.batch(whole), 0)
     assert workspace(facts, shared, one.batch(shared), 0, values=True) == gathered(
         facts, shared, one.batch(shared)
     )

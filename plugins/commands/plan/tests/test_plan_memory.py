@@ -306,9 +306,9 @@ def _shared(
     """
     from torch.nn.attention import varlen
 
-    varlen.varlen_attn = _varlen_attn
-    attention._by_length = attention._varlen
-    context.gather_from_sequence_parallel_region = lambda x, group: torch.cat([x] * world)
+    vars(varlen)["varlen_attn"] = _varlen_attn
+    vars(attention)["_by_length"] = attention._varlen
+    vars(context)["gather_from_sequence_parallel_region"] = lambda x, group: torch.cat([x] * world)
     parallel.start(rank, world, "127.0.0.1", port, context_parallel_size=world)
     batch, found, tokens = equal_samples(*LONG), [], sum(LONG[1:])
     for path, part in models:

@@ -24,7 +24,7 @@ GRANULARITY, MODULES = "recompute_granularity", "recompute_modules"
 METHOD, COUNT, DISTRIBUTED = "recompute_method", "recompute_num_layers", "distribute_saved_activations"
 RECOMPUTED = {MODULES: "selective", METHOD: "full", COUNT: "full", DISTRIBUTED: "full"}
 """Field → the granularity that reads it."""
-RECOMPUTE: Mapping[str, Any] = {GRANULARITY: "full", METHOD: "uniform", COUNT: 1}
+RECOMPUTE: dict[str, Any] = {GRANULARITY: "full", METHOD: "uniform", COUNT: 1}
 """Only the input of each layer is kept for the backward pass: memory for a third more arithmetic."""
 OPTIMIZER, SHARDED = "optimizer", "use_distributed_optimizer"
 BALANCE, COEFFICIENT = "moe_router_load_balancing_type", "moe_aux_loss_coeff"
