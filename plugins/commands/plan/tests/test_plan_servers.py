@@ -160,9 +160,14 @@ def test_the_engine_says_what_it_takes_beside_a_trainer(judged: Any) -> None:
     assert apart["generate"]["limit"] > named["generate"]["limit"]
 
 
-def test_an_engine_on_the_cpu_takes_nothing_of_a_gpu(judged: Any) -> None:
-    local = RUN.replace('engine.name = "sglang"\nsglang.tp_size = 2\n', 'engine.name = "local"\n')
-    assert [phase["name"] for phase in judged(local)["phases"]] == ["train"]
+def test_an_engine_takes_a_gpu_unless_its_own_settings_say_no(judged: Any) -> None:
+    sglang = 'engine.name = "sglang"\nsglang.tp_size = 2\n'
+    local = RUN.replace(sglang, 'engine.name = "local"\n')
+    assert "generate" in _phases(judged(local))
+    on_cpu = RUN.replace(sglang, 'engine.name = "local"\nengine.device = "cpu"\n')
+    assert [phase["name"] for phase in judged(on_cpu)["phases"]] == ["train"]
+    wrong = judged(on_cpu.replace('"cpu"', '"gpu"'))["error"]
+    assert "engine.device: Input should be 'auto', 'cpu' or 'cuda'" in json.dumps(wrong)
 
 
 def test_what_no_layout_of_the_policy_mends_is_named(

@@ -45,7 +45,7 @@ def test_importing_the_engine_needs_no_torch() -> None:
 
 @pytest.mark.parametrize(
     ("device", "has_gpu", "devices"),
-    [("auto", True, 1), ("auto", False, 0), ("cpu", True, 0), ("cuda", True, 1)],
+    [("auto", True, 1), ("auto", False, 1), ("cpu", True, 0), ("cuda", True, 1)],
 )
 def test_the_server_takes_a_gpu_where_there_is_one(
     device: Any, has_gpu: bool, devices: int, monkeypatch: pytest.MonkeyPatch
@@ -54,7 +54,8 @@ def test_the_server_takes_a_gpu_where_there_is_one(
     engine = LocalEngine(LocalConfig(device=device))
     assert engine.devices({}) == devices
     engine.check({})
-    assert f"--device {'cuda' if devices else 'cpu'}" in " ".join(engine.command(launch()).argv)
+    on_gpu = device == "cuda" or (device == "auto" and has_gpu)
+    assert f"--device {'cuda' if on_gpu else 'cpu'}" in " ".join(engine.command(launch()).argv)
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from rlcore import (
     Algorithm,
     BatchConfig,
@@ -136,7 +138,14 @@ class File:
         name = self.settings.get("engine")
         if name is None:
             return _for_gpus(self.registry)
-        return _built(self.registry.find(Kind.ENGINE, str(name), f"--config {self.path}: engine"))
+        entry = self.registry.find(Kind.ENGINE, str(name), f"--config {self.path}: engine")
+        own = {key: value for key, value in self.fields("engine").values.items() if value != "none"}
+        try:
+            return _built(entry, own)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(["engine", *map(str, first["loc"])])
+            raise ConfigError(f"--config {self.path}: {where}: {first['msg']}.") from error
 
     def role(self, name: str) -> Fields:
         """The trainer's fields of a role; empty: of the policy."""
@@ -196,10 +205,10 @@ def _for_gpus(registry: Registry) -> Engine | None:
     return next((engine for engine in every if engine.gpu_share is not None), None)
 
 
-def _built(entry: Any) -> Engine:
-    """The engine of a registry's entry, with its own defaults."""
-    part = Part(name=entry.component.name, factory=entry.component.factory, config=entry.config())
-    engine = part.build()
+def _built(entry: Any, settings: Mapping[str, Any] | None = None) -> Engine:
+    """The engine of a registry's entry, with its own defaults where `settings` say nothing."""
+    config = entry.config.model_validate(settings or {})
+    engine = Part(name=entry.component.name, factory=entry.component.factory, config=config).build()
     assert isinstance(engine, Engine)
     return engine
 

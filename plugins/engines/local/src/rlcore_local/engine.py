@@ -58,7 +58,7 @@ class LocalEngine(Engine[LocalConfig]):
             "--context-length": launch.context_length,
             "--max-batch": self.config.max_batch,
             "--seed": launch.seed,
-            "--device": "cuda" if self._uses_gpu() else "cpu",
+            "--device": self._device(),
             "--threads": threads,
             "--weights-dir": launch.weights_dir,
         }
@@ -68,10 +68,13 @@ class LocalEngine(Engine[LocalConfig]):
         return ServerCommand(argv=argv, env={TOKEN_VARIABLE: launch.token, **openmp})
 
     def devices(self, fields: Mapping[str, Any]) -> int:
-        return int(self._uses_gpu())
+        return int(self.config.device != "cpu")
 
-    def _uses_gpu(self) -> bool:
-        return _has_gpu() if self.config.device == "auto" else self.config.device == "cuda"
+    def _device(self) -> str:
+        """Of a server on this machine."""
+        if self.config.device != "auto":
+            return self.config.device
+        return "cuda" if _has_gpu() else "cpu"
 
     def cross_host_ways(self, *, spanning: bool) -> Sequence[str]:
         return cross_host_ways(["broadcast"], spanning=spanning)
