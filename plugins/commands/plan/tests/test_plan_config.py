@@ -10,7 +10,7 @@ import pytest
 from rlcore import ModelFacts
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
-from rlcore_plan.activations import gathered, saved, workspace
+from rlcore_plan.activations import gathered, saved
 from rlcore_plan.engines import Engines, sequence_cache, weights
 from rlcore_plan.layout import Layout, Recompute
 from rlcore_plan.memory import Beside, Optimizer, Roles, Workload, fullest, of_stages, states
@@ -231,9 +231,10 @@ def test_context_parallel_ranks_see_more_than_their_own_tokens(facts: ModelFacts
         more, less = (way(facts, shared, work.batch(shared), 0) for work in (one, many))
         assert more > less > way(facts, shared, replace(many.batch(shared), seen=1024), 0)
         assert more < way(facts, whole, one.batch(whole), 0)
-    assert workspace(facts, shared, one.batch(shared), 0, values=True) == gathered(
-        facts, shared, one.batch(shared)
-    )
+    computed = replace(shared, recompute=Recompute())
+    roles = Roles(critic=Optimizer(), critic_model=Beside(facts=facts, owns_recompute=True))
+    [found] = of_stages(facts, computed, one, roles=roles)
+    assert (found.busiest, found.workspace) == ("critic", gathered(facts, shared, one.batch(shared)))
     assert gathered(facts, whole, one.batch(whole)) == 0
 
 

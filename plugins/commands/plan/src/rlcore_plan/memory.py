@@ -237,9 +237,9 @@ def of_stage(
         theirs = model.divided(layout)
         if role == CRITIC:
             size = saved(model.facts, theirs, batch, stage, waiting=waiting, values=True)
+            works[role] = (size, workspace(model.facts, theirs, batch, stage, values=True))
         else:
-            size = scoring(model.facts, theirs, batch, stage)
-        works[role] = (size, 0)
+            works[role] = (scoring(model.facts, theirs, batch, stage), 0)
     busiest = max(works, key=lambda role: sum(works[role]))
     activations, made = works[busiest]
     return Memory(
