@@ -23,11 +23,15 @@ Choose = Callable[..., Selection]
 TOY = Path(__file__).with_name("toy_plugin.py")
 
 
-@pytest.mark.parametrize(("device", "engine"), [("none", "local"), (".", "sglang")])
+@pytest.mark.parametrize(
+    ("device", "installed", "engine"),
+    [("none", True, "local"), (".", False, "local"), (".", True, "sglang")],
+)
 def test_the_engine_follows_the_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, engine: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, installed: bool, engine: str
 ) -> None:
     monkeypatch.setattr(machine, "_GPU_DEVICES", (tmp_path / device,))
+    monkeypatch.setattr(machine, "find_spec", lambda name: name if installed else None)
     found = load(Switches(only=("local", "sglang"))).registry.default(Kind.ENGINE)
     assert found is not None
     assert found.record.name == engine
