@@ -202,6 +202,7 @@ def test_every_exception_is_a_part() -> None:
     assert load(Switches()).registry.names(Kind.REWARD)
 
 
+@pytest.mark.grid  # a second or more each
 @pytest.mark.parametrize("offer", bundled(), ids=lambda offer: f"{offer.kind} {offer.name}")
 def test_a_bundled_part_passes_its_suite(
     offer: Offer,

@@ -98,14 +98,14 @@ def reader(tmp_path: Path, model: Path, finished: Path, monkeypatch: pytest.Monk
             del sys.modules[name]
 
 
-LONG = {"docs/plugins.md": "mypy reads a new package; plugins/commands/new/tests run the rest"}
-"""Pages of the full tier, and why."""
+DAILY = "README.md"
+"""The page whose commands run in the daily tier, too."""
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.full if page in LONG else ())
+        pytest.param(page, marks=() if page == DAILY else pytest.mark.full)
         for page in dict.fromkeys(block.page for block in SHELL)
     ],
 )
@@ -185,6 +185,7 @@ def test_a_line_of_a_page_trains(page: str, text: str, trainee: Reader) -> None:
     assert trainee.trained
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("page", "line"), SPOKEN)
 def test_a_command_of_the_text_runs(
     page: str, line: str, reader: Reader, capsys: pytest.CaptureFixture[str]

@@ -132,6 +132,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.full
 def test_a_trainer_that_is_killed_leaves_no_memory(doomed: PayloadReader, tmp_path: Path) -> None:
     """torch's own process, which outlives it, removes the file when nobody has it open."""
     trainer = psutil.Popen(
