@@ -70,7 +70,6 @@ class Weights:
         model.to(self.device)  # type: ignore[arg-type]  # transformers' wrapper hides the signature
         self.model = model
         self._offload = Offload()
-        self._is_away = False
         self.context_length = context_length_of(self.model.config, context_length)
         self.decoder: Decoder
         if is_lean(self.model.config):
@@ -111,16 +110,12 @@ class Weights:
         return len(weight)
 
     def release(self) -> None:
-        """Move the weights from a GPU to host memory, until `reclaim`. On a CPU they are there already."""
-        if self.device.type != "cpu" and not self._is_away:
-            self._offload.move(self._parameters.values())
-            self._is_away = True
+        """Move the weights from a GPU to host memory, until `reclaim`."""
+        self._offload.move(self._parameters.values())
 
     def reclaim(self) -> None:
         """Undo `release`."""
-        if self._is_away:
-            self._offload.restore()
-            self._is_away = False
+        self._offload.restore()
 
     def update_from_disk(self, model_path: Path) -> None:
         """Replace all weights by those of another directory. `RequestError`: nothing was changed."""
@@ -197,7 +192,7 @@ class Weights:
         return {name: checksum(by_rows(tensor)) for name, tensor in self.tensors().items()}
 
     def _require_here(self) -> None:
-        if self._is_away:
+        if self._offload.nbytes:
             raise RequestError("The weights have no memory until /resume_memory_occupation.")
 
 
