@@ -38,7 +38,6 @@ GAP = "train/kl_engine"
 """What begins so tells how far the engine's log-probs are from the trainer's."""
 
 SHOWN = ("train/asleep_mb", "time/step_s", "time/generate_s", "time/train_s", "time/publish_s")
-TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16"}
 
 Figures = dict[str, Any]
 
@@ -124,6 +123,7 @@ def engine(work: Path) -> Figures:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from rlcore import torch_dtype
     from rlcore_local.testing import Local
 
     path, place, found = _model(work), "cuda" if on_gpu() else "cpu", {}
@@ -131,7 +131,7 @@ def engine(work: Path) -> Figures:
     prompts = [[number + 3, *range(5, 6 + number)] for number in range(8)]
     for dtype, most in LOG_PROB_GAPS.items():
         empty = _used()
-        server = Local(path, dtype=getattr(torch, TORCH_NAMES[dtype]), device=place)
+        server = Local(path, dtype=torch_dtype(dtype), device=place)
         asked = [server.sequence(str(number), ids, ignore_eos=True) for number, ids in enumerate(prompts)]
         answers, gaps = server.run(asked), []
         for number, prompt in enumerate(prompts):
