@@ -52,15 +52,21 @@ def cores() -> int:
 # --- the machine ---------------------------------------------------------------------------------------
 
 
-def matmul_gflops(threads: int, dtype: str = "float32", size: int = 1024, repeats: int = 20) -> float:
+def matmul_gflops(threads: int, dtype: str = "float32", *, device: str = "cpu") -> float:
     """The best rate of a square torch matmul: what this machine could do at most, in this run."""
     import torch
 
     torch.set_num_threads(threads)
-    a = torch.randn(size, size).to(getattr(torch, dtype))
-    a @ a  # the first call makes the threads
-    best = min(timed(lambda: a @ a)[1] for _ in range(repeats))
-    return 2 * size**3 / best / 1e9
+    size = 1024 if device == "cpu" else 8192
+    a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
+
+    def product() -> None:
+        a @ a
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    product()  # the first call makes the threads
+    return 2 * size**3 / min(timed(product)[1] for _ in range(20)) / 1e9
 
 
 def machine(threads: int) -> Row:

@@ -24,7 +24,6 @@ from common import (
     say,
     stored_rows,
     table,
-    timed,
     train,
     verdict,
 )
@@ -181,8 +180,10 @@ def main() -> None:
     if not on_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else trainers would take one
     facts = machine(args.threads) | {
-        **{f"matmul_gflops_{name}": _gpu_gflops(kind) for name, kind in DTYPES.items() if on_gpu},
-        **({} if on_gpu else {"matmul_gflops_bf16": round(matmul_gflops(args.threads, "bfloat16"), 1)}),
+        **{
+            f"matmul_gflops_{name}": round(matmul_gflops(args.threads, kind, device=args.device), 1)
+            for name, kind in DTYPES.items()
+        },
         "trl": TRL.partition("==")[2],
     }
     python = trl_python(args.trl_venv)
@@ -191,20 +192,6 @@ def main() -> None:
         is_asked = not args.cases or case.name in args.cases
         rows += compare(case, args, python, facts) if is_asked else _earlier(case)
     publish("vs_trl", facts, {"rows": rows}, table(rows), dry=args.dry or on_gpu)
-
-
-def _gpu_gflops(dtype: str) -> float:
-    """The rate of a large matmul on the GPU, as `matmul_gflops` tells that of the CPU."""
-    import torch
-
-    a = torch.randn(8192, 8192, device="cuda").to(getattr(torch, dtype))
-
-    def product() -> None:
-        a @ a
-        torch.cuda.synchronize()
-
-    product()
-    return round(2 * 8192**3 / min(timed(product)[1] for _ in range(5)) / 1e9, 1)
 
 
 def _earlier(case: Case) -> list[Row]:
@@ -235,8 +222,7 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     ours: dict[Own, list[Times]] = {own: [] for own in case.own}
     for number in range(args.rounds or (5 if case.is_short else 2)):
         for way, found in theirs.items():
-            job = _job(case, work, model, prompts, steps=steps, threads=args.threads, way=way)
-            job["device"] = args.device
+            job = _job(case, work, model, prompts, args, steps=steps, way=way)
             found.append(_trl(python, job, warmup))
             say(f"{case.name}: TRL{way}: {found[-1].step:.3f} s a step")
         for own, found in ours.items():
@@ -280,13 +266,16 @@ def _prompts(path: Path, count: int) -> Path:
     return path
 
 
-def _job(case: Case, work: Path, model: Path, prompts: Path, *, steps: int, threads: int, way: Way) -> Row:
+def _job(
+    case: Case, work: Path, model: Path, prompts: Path, args: argparse.Namespace, *, steps: int, way: Way
+) -> Row:
     return {
+        "device": args.device,
         "model": str(model),
         "prompts": str(prompts),
         "work": str(work / "trl"),
         "steps": steps,
-        "threads": threads // way.processes,
+        "threads": args.threads // way.processes,
         "processes": way.processes,
         "accumulate": way.accumulate,
         "dtype": DTYPES[case.dtype],
