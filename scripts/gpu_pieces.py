@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 FULL = {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 12, "head_dim": 128}
 HEADS = {"num_attention_heads": 16, "num_key_value_heads": 8, "initializer_range": 0.02}
 SEQUENCE = 512
@@ -97,19 +96,14 @@ def resume(work: Path) -> Figures:
 def log_probs(work: Path) -> Figures:
     """The trainer's log-probs in fp32 and bf16, against transformers in fp32 on the CPU."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     from rlcore_testing.tiny import random_batch
 
     path, batch, found = _model(work), random_batch(8), {}
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    expected, start = [], 0
-    for prompt, response in zip(batch.prompt_lengths.tolist(), batch.response_lengths.tolist(), strict=True):
-        tokens = batch.tokens[start : start + prompt + response]
-        start += prompt + response
-        with torch.no_grad():
-            logits = model(tokens[None]).logits[0].log_softmax(-1)
-        expected.append(logits[prompt - 1 : -1].gather(1, tokens[prompt:, None])[:, 0])
+    lengths = batch.prompt_lengths + batch.response_lengths
+    of_cpu, expected = _Cpu(path), []
+    for tokens, prompt in zip(batch.tokens.split(lengths.tolist()), batch.prompt_lengths, strict=True):
+        expected.append(of_cpu.log_probs(tokens, int(prompt)))
     for dtype, most in LOG_PROB_GAPS.items():
         mine = _role(path, dtype).forward(batch, temperature=1.0, tokens_per_rank=256)["log_probs"]
         gap = float((mine - torch.cat(expected)).abs().max())
@@ -121,13 +115,12 @@ def log_probs(work: Path) -> Figures:
 def engine(work: Path) -> Figures:
     """The `local` engine: its log-probs against the CPU's, the memory that it gives back, its speed."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     from rlcore import torch_dtype
     from rlcore_local.testing import Local
 
     path, place, found = _model(work), "cuda" if on_gpu() else "cpu", {}
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    of_cpu = _Cpu(path)
     prompts = [[number + 3, *range(5, 6 + number)] for number in range(8)]
     for dtype, most in LOG_PROB_GAPS.items():
         empty = _used()
@@ -135,10 +128,8 @@ def engine(work: Path) -> Figures:
         asked = [server.sequence(str(number), ids, ignore_eos=True) for number, ids in enumerate(prompts)]
         answers, gaps = server.run(asked), []
         for number, prompt in enumerate(prompts):
-            output = torch.tensor(answers[str(number)]["output_ids"])
-            with torch.no_grad():
-                logits = model(torch.tensor([[*prompt, *output]])).logits[0, len(prompt) - 1 : -1]
-            expected = logits.log_softmax(-1).gather(1, output[:, None])[:, 0]
+            tokens = torch.tensor([*prompt, *answers[str(number)]["output_ids"]])
+            expected = of_cpu.log_probs(tokens, len(prompt))
             told = [one for one, *_ in answers[str(number)]["meta_info"]["output_token_logprobs"]]
             gaps.append(float((torch.tensor(told) - expected).abs().max()))
         assert max(gaps) <= most, f"{dtype}: {max(gaps)} from the CPU's log-probs, at most {most} asked for"
@@ -313,6 +304,8 @@ def recompute(work: Path) -> Figures:
     """Peak bytes of a step with and without recomputation, the same loss, and the planner's activations."""
     import torch
 
+    from rlcore_megatron.fields import RECOMPUTE
+
     path, found, losses = _model(work), {}, []
     for name, fields in (("kept", {}), ("recomputed", RECOMPUTE)):
         role = _role(path, "bf16", fields, trains=True)
@@ -389,6 +382,8 @@ def attention(_work: Path) -> Figures:
 def fit(work: Path) -> Figures:
     """The largest Qwen3 that the planner puts on one GPU takes two steps; its peak and the planner's."""
     import torch
+
+    from rlcore_megatron.fields import RECOMPUTE
 
     if not on_gpu():
         raise NeedsGpuError("needs a GPU: the planner speaks of a GPU's memory")
@@ -483,6 +478,24 @@ def _published(name: str, work: Path) -> Path:
     del model
     _used()
     return folder
+
+
+class _Cpu:
+    """The model of transformers in fp32 on the CPU."""
+
+    def __init__(self, path: Path) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self._model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+
+    def log_probs(self, tokens: Any, prompt: int) -> Any:
+        """[response] of `tokens` [prompt + response]."""
+        import torch
+
+        with torch.no_grad():
+            logits = self._model(tokens[None]).logits[0, prompt - 1 : -1].log_softmax(-1)
+        return logits.gather(1, tokens[prompt:, None])[:, 0]
 
 
 def _role(path: Path, dtype: str, fields: dict[str, Any] | None = None, *, trains: bool = False) -> Any:
