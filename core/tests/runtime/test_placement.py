@@ -189,12 +189,14 @@ def test_too_few_gpus_for_an_engine_that_may_do_without(prepared: Prepared) -> N
     with pytest.raises(ConfigError, match=r"fewer engines, or --placement split, or --engine\.device cpu\."):
         bundles_of(on_gpus(prepared, {**local, "engines": 2}))
 
-    class OneGpu(Hosts):
+    class TooSmall(Hosts):
         def place(self, bundles: Sequence[Bundle], what: str) -> None:
-            raise ConfigError(f"{what} need 2 GPUs, and this machine has 1: lower --ranks.")
+            raise ConfigError(f"{what} do not fit: lower --ranks.")
 
-    with pytest.raises(ConfigError, match=r"has 1: lower --ranks, or --engine\.device cpu\.$"):
-        place(cast("Cluster", OneGpu([])), on_gpus(prepared, local, frozen=1))
+    cluster = TooSmall([])
+    for cluster.gpus, said in ((1, r"lower --ranks, or --engine\.device cpu\.$"), (2, r"lower --ranks\.$")):
+        with pytest.raises(ConfigError, match=said):
+            place(cast("Cluster", cluster), on_gpus(prepared, local, frozen=1))
 
 
 class Hosts:

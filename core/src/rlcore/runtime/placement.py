@@ -243,6 +243,8 @@ def _slots(
     try:
         group, here = cluster.place(bundles, what), cluster.here
     except ConfigError as error:
+        if sum(bundle.get("GPU", 0) for bundle in bundles) <= cluster.gpus:
+            raise  # other things are too few
         raise ConfigError(f"{str(error).removesuffix('.')}{_or_cpu(served)}.") from error
     devices = cluster.devices(group) if numbered else [()] * len(bundles)
     slots = [
