@@ -13,7 +13,7 @@ import click
 
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.records import Algorithm, Kind
-from rlcore.plugins.loader import asked_range
+from rlcore.plugins.installed import asked_range
 from rlcore.plugins.registry import LIST_KINDS, RULES, is_file
 from rlcore_cli.flags import default_text
 from rlcore_cli.naming import Offer, named
@@ -122,7 +122,7 @@ def _hook(offer: Offer) -> str:
 def _asked_for(dist: str) -> str:
     """The range of rlcore that a distribution requires."""
     try:
-        return f"rlcore{asked_range(distribution(dist)) or ' of any version'}"
+        return f"rlcore{asked_range(distribution(dist).requires or ()) or ' of any version'}"
     except PackageNotFoundError:
         return "rlcore of any version: it is a file"
 

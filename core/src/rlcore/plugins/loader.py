@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import re
+import queue
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,13 +18,11 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
-from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import pluggy
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import rlcore
 from rlcore.api import hookspecs
@@ -33,6 +31,7 @@ from rlcore.api.errors import PluginError, did_you_mean, ended, one_line
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.records import Component, ForeignSetting, Kind
 from rlcore.plugins import files
+from rlcore.plugins.installed import UNKNOWN, Installed, installed
 from rlcore.plugins.registry import (
     FILE_VERSION,
     RULES,
@@ -47,20 +46,11 @@ from rlcore.plugins.registry import (
 
 _log = logging.getLogger(__name__)
 
-GROUP = "rlcore"
 ONLY = "RLCORE_PLUGINS"
 STRICT = "RLCORE_STRICT_PLUGINS"
 PREFIX = "rlcore_"
 SLOW_S = 1.5
 """Seconds of an import after which rlcore names the plugin: torch takes more, all bundled ones a fifth."""
-REQUIREMENT = re.compile(r"rlcore(?![\w.-])\s*\(?([^\[;)]*)\)?\s*")
-"""A requirement of rlcore in a plugin's metadata.
-
-One with a marker (`; extra == …`) does not match: it is optional.
-"""
-
-UNKNOWN = "unknown"
-"""The distribution of a plugin that no metadata know."""
 GENERATES = ["ctx", "sample"]
 """The parameters of a generator: `async def generate(ctx, sample)`."""
 
@@ -130,26 +120,31 @@ def load(
     broken plugin or the first name that two plugins offer.
     """
     switches = switches or Switches.from_environment()
-    loader = _Loader(warn)
     kept = keep or {}
-    found = entry_points(group=GROUP)
-    own = {point.name: point for point in found if _is_kept(point, kept)}
-    for name, module in kept.items():
-        dist, version = _dist(own[name]) if name in own else (UNKNOWN, rlcore.__version__)
-        info = PluginInfo(name=name, dist=dist, version=version, origin=module.__name__, is_kept=True)
-        loader.add(info, partial(import_module, module.__name__))
-    points = [point for point in found if not _is_kept(point, kept)]
+    found = installed()
+    points = [one for one in found if not _is_kept(one, kept)]
+    own = {one.point.name: one for one in found if _is_kept(one, kept)}
     _check_switches(switches, points, kept)
-    # By name: the order in which plugins were installed must not decide anything.
-    for point in sorted(points, key=lambda point: (point.name, _dist(point)[0])):
-        names = {point.name, _dist(point)[0]}
-        is_on = switches.only is None or not names.isdisjoint(switches.only)
-        if is_on and names.isdisjoint(switches.off):
-            _add_entry_point(loader, point, points)
     plugin_files = files.read_all(switches.files)
-    for file in plugin_files:
-        loader.add_file(file)
-    loader.add_functions()
+    with _SlowImports(warn) as slow:
+        loader = _Loader(slow)
+        for name, module in kept.items():
+            whose = own.get(name)
+            info = PluginInfo(
+                name=name,
+                dist=whose.dist if whose else UNKNOWN,
+                version=whose.version if whose else rlcore.__version__,
+                origin=module.__name__,
+                is_kept=True,
+            )
+            loader.add(info, partial(import_module, module.__name__))
+        for one in points:
+            is_on = switches.only is None or not one.names.isdisjoint(switches.only)
+            if is_on and one.names.isdisjoint(switches.off):
+                _add_installed(loader, one, points)
+        for file in plugin_files:
+            loader.add_file(file)
+        loader.add_functions()
     if switches.strict and loader.broken:
         first = loader.broken[0]
         raise PluginError(ended(f"plugin {first.name!r} of {first} is broken: {first.error}"))
@@ -169,8 +164,8 @@ def load(
 class _Loader:
     """The manager under construction."""
 
-    def __init__(self, warn: Callable[[str], object]) -> None:
-        self._warn = warn
+    def __init__(self, slow: _SlowImports) -> None:
+        self._slow = slow
         self.manager = pluggy.PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         self.infos: list[PluginInfo] = []
@@ -180,10 +175,7 @@ class _Loader:
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
-        # Said while it lasts: an import that never ends would leave every command without a word.
-        slow = threading.Timer(SLOW_S, self._warn, [_slow(info)])
-        slow.daemon = True
-        slow.start()
+        self._slow.begin(info)
         try:
             with redirect_stdout(sys.stderr):  # stdout is the answer, of --json for example
                 module = import_it()
@@ -198,9 +190,6 @@ class _Loader:
                 self.manager.unregister(name=info.name)
         else:
             self.infos.append(info)
-        finally:
-            slow.cancel()
-            slow.join()  # what runs next may fork
 
     def reject(self, info: PluginInfo, error: str) -> None:
         """Remember a plugin as broken."""
@@ -246,6 +235,41 @@ class _Loader:
                 self.entries += _functions(info, module, self.adapters)
 
 
+class _SlowImports:
+    """Says of each plugin that takes long to import that it does.
+
+    It says so from a thread and while it lasts: an import that never ends would leave every command without
+    a word.
+    """
+
+    def __init__(self, warn: Callable[[str], object]) -> None:
+        self._warn = warn
+        self._begun: queue.SimpleQueue[PluginInfo | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._begun.put(None)
+        self._thread.join()  # what runs next may fork
+
+    def begin(self, info: PluginInfo) -> None:
+        """The import of a plugin begins, and that of the one before has ended."""
+        self._begun.put(info)
+
+    def _run(self) -> None:
+        following = self._begun.get()
+        while following is not None:
+            info = following
+            try:
+                following = self._begun.get(timeout=SLOW_S)
+            except queue.Empty:
+                self._warn(_slow(info))
+                following = self._begun.get()
+
+
 def _slow(info: PluginInfo) -> str:
     said = f"plugin {info.name!r} of {info} takes more than {SLOW_S:g} s to import"
     if info.is_file:
@@ -285,50 +309,28 @@ def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
                 raise PluginError(f"hook {name!r} gives its argument {argument.name!r} a default")
 
 
-def _add_entry_point(loader: _Loader, point: EntryPoint, points: Iterable[EntryPoint]) -> None:
-    dist, version = _dist(point)
-    info = PluginInfo(name=point.name, dist=dist, version=version, origin=point.value)
-    if point.name in (known.name for known in loader.infos):
-        loader.reject(info, f"the name {point.name!r} is rlcore's own; choose another")
+def _add_installed(loader: _Loader, one: Installed, others: Iterable[Installed]) -> None:
+    name = one.point.name
+    info = PluginInfo(name=name, dist=one.dist, version=one.version, origin=one.point.value)
+    if name in (known.name for known in loader.infos):
+        loader.reject(info, f"the name {name!r} is rlcore's own; choose another")
         return
-    rivals = sorted({" ".join(_dist(rival)) for rival in points if rival.name == point.name})
+    rivals = sorted({f"{rival.dist} {rival.version}" for rival in others if rival.point.name == name})
     if len(rivals) > 1:
-        loader.reject(info, f"the name {point.name!r} is taken by {' and '.join(rivals)}; uninstall one")
+        loader.reject(info, f"the name {name!r} is taken by {' and '.join(rivals)}; uninstall one")
         return
-    asked = _unmet_range(point)
-    if asked is not None:
+    if one.unmet is not None:
         loader.reject(
             info,
-            f"it asks for rlcore{asked}, and rlcore {rlcore.__version__} is installed; "
-            f"install a release of {dist} for this one",
+            f"it asks for rlcore{one.unmet}, and rlcore {rlcore.__version__} is installed; "
+            f"install a release of {one.dist} for this one",
         )
         return
-    loader.add(info, point.load)
+    loader.add(info, one.point.load)
 
 
-def _unmet_range(point: EntryPoint) -> str | None:
-    """The range of rlcore that a plugin requires, if this rlcore is outside it; else None."""
-    asked = asked_range(point.dist)
-    if asked is None:
-        return None
-    try:
-        is_met = SpecifierSet(asked).contains(rlcore.__version__, prereleases=True)
-    except InvalidSpecifier:
-        is_met = False
-    return None if is_met else asked
-
-
-def asked_range(dist: Distribution | None) -> str | None:
-    """The range of rlcore that a distribution requires, as its metadata say; None: any."""
-    for required in (dist.requires if dist else None) or ():
-        match = REQUIREMENT.fullmatch(required)
-        if match is not None:
-            return match[1].strip()
-    return None
-
-
-def _check_switches(switches: Switches, points: Iterable[EntryPoint], kept: Collection[str]) -> None:
-    known = {name for point in points for name in (point.name, _dist(point)[0])}
+def _check_switches(switches: Switches, points: Iterable[Installed], kept: Collection[str]) -> None:
+    known = {name for one in points for name in one.names}
     for switch, names in ((f"{ONLY}=", switches.only or ()), ("-p no:", switches.off)):
         for name in names:
             if name in kept and names is switches.off:
@@ -337,12 +339,8 @@ def _check_switches(switches: Switches, points: Iterable[EntryPoint], kept: Coll
                 raise PluginError(f"{switch}{name}: no such plugin.{did_you_mean(name, known)}")
 
 
-def _is_kept(point: EntryPoint, kept: Mapping[str, ModuleType]) -> bool:
-    return point.name in kept and point.value == kept[point.name].__name__
-
-
-def _dist(point: EntryPoint) -> tuple[str, str]:
-    return (point.dist.name, point.dist.version) if point.dist else (UNKNOWN, "0")
+def _is_kept(one: Installed, kept: Mapping[str, ModuleType]) -> bool:
+    return one.point.name in kept and one.point.value == kept[one.point.name].__name__
 
 
 def _functions(info: PluginInfo, module: ModuleType, adapters: Iterable[Adapter]) -> Iterator[Entry]:
