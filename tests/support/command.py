@@ -18,11 +18,11 @@ from typing import Any
 import psutil
 
 from rlcore import Kind
-from rlcore.plugins.loader import GROUP
+from rlcore.plugins.installed import GROUP
 from rlcore.runtime.connect import PRELOAD
 from rlcore_cli.main import run
 from rlcore_machine import Forked, ForkServer
-from rlcore_testing.ranks import preload
+from rlcore_testing import ranks
 
 LIMIT_S = 240.0
 SMALL = ("--prompts-per-step", "8", "--group-size", "4", "--eval-prompts", "16")
@@ -45,21 +45,17 @@ IMPORTED = (
 """Of a command, what takes a tenth of a second or more, beside what each kind of process asks for."""
 
 
-warm: list[ForkServer] = []
-"""Of this process, if it was forked with these imports itself."""
-
-
 def preloaded() -> list[str]:
     """What commands and `local` servers import takes longer than most tests."""
     plugins = [entry.module for entry in entry_points(group=GROUP)]
-    return [*IMPORTED, *PRELOAD, *plugins, *preload(Kind.TRAINER, Kind.ENGINE)]
+    return [*IMPORTED, *PRELOAD, *plugins, *ranks.preload(Kind.TRAINER, Kind.ENGINE)]
 
 
 @functools.cache
 def fork_server() -> ForkServer:
     """Of all commands, and of `local` servers."""
-    if warm:
-        return warm[0]
+    if ranks._servers:  # this process was forked with these imports itself
+        return ranks._servers[0]
     server = ForkServer(preloaded(), VARIABLES)
     atexit.register(server.close)
     return server

@@ -63,7 +63,6 @@ def work(prepared: None, listening: int) -> int:
     """Be the Python that is asked for."""
     own = ForkServer(())  # a fork of this process, as long as it has one thread and none of pytest's modules
     ForkServer.current = None
-    command.warm.append(own)
     ranks._servers.append(own)
     with socket.socket(fileno=listening) as listener:
         line, _ = listener.accept()
