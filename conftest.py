@@ -2,13 +2,13 @@
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlcore_machine import ForkServer, settle_heap
+from rlcore_machine import ForkServer, deferred_collection, settle_heap
 
 SGLANG = "sglang"
 MARK = f"mark.{SGLANG}"
@@ -26,6 +26,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         if file.is_file()
     )
     return None if any(MARK in text for text in texts) else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Without the garbage collector, which would walk all modules of tests again and again."""
+    with deferred_collection():
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
