@@ -118,7 +118,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield folder
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fault",
     FAULTS,

@@ -37,6 +37,8 @@ from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft
 from rlcore_testing.tensors import responses
 
+pytestmark = pytest.mark.full
+
 LIMIT_S = 240.0
 LENGTHS = (4, 6, 1, 5, 3, 6)
 LONGEST = 6

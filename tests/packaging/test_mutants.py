@@ -37,6 +37,7 @@ swaps = [
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("new", "code", "words"),
     [

@@ -40,6 +40,7 @@ def set_up(venv: Path, index: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.full
 def test_a_cuda_build_is_refused_without_a_gpu(venv: Path, tmp_path: Path) -> None:
     wheel(tmp_path, "torch", "2.13.0", "nvidia_cublas")
     wheel(tmp_path, "nvidia_cublas", "13.0")

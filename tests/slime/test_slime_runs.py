@@ -39,6 +39,7 @@ def test_a_script_translates(name: str) -> None:
     assert set(SIZES) | set(NO_BRIDGE) == set(RUNS)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", RUNS)
 def test_its_dry_run_and_plan_are_those_of_the_documentation(name: str, tmp_path: Path) -> None:
     found = row(name, REGISTRY, tmp_path)

@@ -35,6 +35,7 @@ def train(cwd: Path, *flags: str, **known: Any) -> Command:
     return command
 
 
+@pytest.mark.full
 def test_it_trains_the_demo(site: Path, tmp_path: Path) -> None:
     flags = ("--engine", "openai", "--openai.seed-offset", "7", "--steps", "2", "--eval-every", "0")
     small = ("--prompts-per-step", "4", "--eval-prompts", "2")

@@ -34,6 +34,7 @@ def test_a_start_that_fails_leaves_the_handlers_of_signals(monkeypatch: pytest.M
     assert not folders[0].exists()
 
 
+@pytest.mark.full
 def test_a_ray_of_the_run_has_neither_autoscaler_nor_log_monitor() -> None:
     cluster = RayCluster(RayConfig())
     try:

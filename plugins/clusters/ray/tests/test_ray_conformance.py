@@ -13,6 +13,7 @@ from rlcore_ray.config import RayConfig
 from rlcore_testing.clusters import ClusterConformance
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 class TestRay(ClusterConformance):
     part = Part(name="ray", factory="rlcore_ray.cluster:RayCluster", config=RayConfig())

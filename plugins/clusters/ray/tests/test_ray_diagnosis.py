@@ -26,6 +26,7 @@ def test_a_ray_of_its_own_starts() -> None:
     assert not one.remedy
 
 
+@pytest.mark.full
 def test_it_is_as_safe_as_that_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a token, without which every user of the machine could run code, and on the loopback alone."""
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)

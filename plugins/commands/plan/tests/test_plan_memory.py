@@ -485,7 +485,7 @@ def _published(
     return plain.peak, fp8.peak, least.peak
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("layout", "megatron", "dtype", "name"),
     [

@@ -72,6 +72,7 @@ def test_each_tab_shows_two_runs(runs: list[Path], browser: Browser) -> None:
         browser.wait(f"document.documentElement.dataset.theme === '{theme}'")
 
 
+@pytest.mark.full
 def test_a_report_shows_them_too(runs: list[Path], tmp_path: Path, browser: Browser) -> None:
     """Under the policy of a file, and without a server."""
     report = tmp_path / "both.html"
@@ -81,6 +82,7 @@ def test_a_report_shows_them_too(runs: list[Path], tmp_path: Path, browser: Brow
         see(browser, tab)
 
 
+@pytest.mark.full
 def test_curves_are_smoothed_hidden_and_drawn_over_time(runs: list[Path], browser: Browser) -> None:
     browser.open(served(Answers(runs).of) + "#curves")
 
@@ -107,6 +109,7 @@ def test_curves_are_smoothed_hidden_and_drawn_over_time(runs: list[Path], browse
     assert (second["name"], second["x"]) == ("second", [2, 4, 6])
 
 
+@pytest.mark.full
 def test_samples_are_sorted_by_reward_and_found_by_text(folder: Path, browser: Browser) -> None:
     """Of another step, the first one is open, unless the same prompt is in the same row."""
     evaluation = folder / "samples" / "eval-0.jsonl"
@@ -143,6 +146,7 @@ COLORS = {
 """Of three tokens, the second of which the policy did not sample."""
 
 
+@pytest.mark.full
 def test_tokens_are_coloured_by_each_of_their_values(folder: Path, browser: Browser) -> None:
     browser.open(served(Answers([folder]).of) + "#samples")
     for by, expected in COLORS.items():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from rlcore import EngineClient, Part
 from rlcore_local.testing import LOCAL
 from rlcore_testing.engines import EngineConformance
 
 
+@pytest.mark.usefixtures("forked_servers")
 class TestLocal(EngineConformance):
     ways = ("disk", "shared_memory", "delta", "broadcast")
 

@@ -22,6 +22,7 @@ def environment(token: str = TOKEN) -> dict[str, str]:
     return {**os.environ, "RLCORE_ENGINE_TOKEN": token, "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.full
 def test_it_ends_at_once_by_a_signal_and_soon_after_its_parent(letters_path: Path) -> None:
     # Both at the same time, because starting is what takes long.
     code = (
@@ -73,7 +74,7 @@ def is_alive(pid: int) -> bool:
         (["--dtype", "fp8"], TOKEN, "--dtype: "),
         (["--max-batch", "0"], TOKEN, "--max-batch: "),
         ([], "", "RLCORE_ENGINE_TOKEN must hold"),
-        ([], TOKEN, "has no config.json."),
+        pytest.param([], TOKEN, "has no config.json.", marks=pytest.mark.full),  # it imports torch first
     ],
 )
 def test_what_the_user_can_mend_exits_with_2(

@@ -25,7 +25,7 @@ SHORT, LONG = Sampling(max_tokens=3), Sampling(max_tokens=1900)
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory, forked_servers: None) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("engine")
     model = without_end(tiny(folder / "model"))
     with serving(launch_of(model, folder, context_length=2000), LOCAL) as url:

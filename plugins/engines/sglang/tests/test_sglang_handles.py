@@ -59,6 +59,7 @@ def file_of(publisher: TensorPublisher) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_servers_read_the_trainers_memory(
     servers: tuple[PayloadReader, PayloadReader], publisher: TensorPublisher
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_policy_that_runs_out_of_turns_is_judged(tmp_path: Path) -> None:
     assert [reward for _, reward in found.metadata["environment_turns"]] == [0, 1]
 
 
+@pytest.mark.full
 class TestHarbor(GeneratorConformance):
     @pytest.fixture(autouse=True)
     def _task(self, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def await_health(url: str, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
 
 
+@pytest.mark.full
 class TestOpenEnv(GeneratorConformance):
     @pytest.fixture(autouse=True)
     def _server(self, url: str) -> None:

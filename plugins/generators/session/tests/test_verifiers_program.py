@@ -18,6 +18,8 @@ from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
+pytestmark = pytest.mark.full
+
 TODAY = Path(sys.prefix) / "verifiers-today"
 """Where `make setup` puts the version that requirements-verifiers.txt names."""
 needs_verifiers = pytest.mark.skipif(importlib.util.find_spec("verifiers") is None, reason="needs verifiers")

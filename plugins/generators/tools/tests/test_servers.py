@@ -79,6 +79,7 @@ def test_stdio() -> None:
     check(COMMAND)
 
 
+@pytest.mark.full
 def test_a_server_that_dies_is_started_anew() -> None:
     leave = ToolCall(name="leave", arguments={})
     multiply = ToolCall(name="multiply", arguments={"a": 2, "b": 2})
@@ -87,6 +88,7 @@ def test_a_server_that_dies_is_started_anew() -> None:
     assert found[1] == Result(text="4")
 
 
+@pytest.mark.full
 def test_a_call_has_a_time_limit_and_leaves_the_server_usable() -> None:
     async def run() -> tuple[Result, Result]:
         server = Server(COMMAND, LIMIT_S)
@@ -104,6 +106,7 @@ def test_a_call_has_a_time_limit_and_leaves_the_server_usable() -> None:
     assert after == Result(text="9")
 
 
+@pytest.mark.full
 def test_a_server_that_starts_slower_than_a_call_may_take_comes_up() -> None:
     slow = shlex.join(["sh", "-c", f"sleep 1; exec {COMMAND}"])
     leave = ToolCall(name="leave", arguments={})

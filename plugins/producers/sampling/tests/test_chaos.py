@@ -131,7 +131,7 @@ CHAOS = {
 }
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize("options", CHAOS.values(), ids=CHAOS.keys())
 async def test_nothing_is_lost_and_nothing_is_doubled(
     client: EngineClient, model: Path, tmp_path: Path, options: dict[str, Any]

@@ -22,6 +22,7 @@ def block(source: str) -> str:
     return f"Here it is:\n```python\n{source}\n```\nDone."
 
 
+@pytest.mark.full
 class TestCode(RewardConformance):
     part = RewardPart(name="code", factory="rlcore_code.reward:Code", config=CodeConfig(seconds=20))
     parts = frozenset({"passed", "timed_out"})

@@ -384,18 +384,21 @@ def score(reward: Code, source: str, label: Json) -> Score:
     return first
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", ASSERTS)
 def test_a_forged_answer_to_asserts_is_a_wrong_one(reward: Code, name: str) -> None:
     source, label = ASSERTS[name]
     assert score(reward, source, label) == Score(value=0.0, parts={"passed": 0.0, "timed_out": 0.0})
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", HANGING)
 def test_a_program_that_hangs_is_a_wrong_one(name: str) -> None:
     found = score(Code(CodeConfig(value="share", seconds=1)), HANGING[name], ADD)
     assert (found.value, found.parts["passed"]) == (0.0, 0.0)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", STREAMED)
 def test_a_forged_answer_to_streams_is_a_wrong_one(reward: Code, name: str) -> None:
     found = score(reward, STREAMED[name], STREAMS)

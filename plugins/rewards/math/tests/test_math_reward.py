@@ -20,6 +20,7 @@ from rlcore_testing.rewards import Case, RewardConformance, sample
 HALF = r"\frac{1}{2}"
 
 
+@pytest.mark.full
 class TestMath(RewardConformance):
     part = RewardPart(name="math", factory="rlcore_math.reward:Math", config=MathConfig())
     parts = frozenset({"answered", "over_limit"})
@@ -113,6 +114,7 @@ async def test_a_group_that_takes_too_long_is_a_time_out() -> None:
     assert late.score is None
 
 
+@pytest.mark.full
 class TestDeepScaler(RewardConformance):
     part = RewardPart(name="deepscaler", factory="rlcore_math.reward:DeepScaler", config=DeepScalerConfig())
     parts = frozenset({"answered", "over_limit"})
@@ -125,6 +127,7 @@ class TestDeepScaler(RewardConformance):
     )
 
 
+@pytest.mark.full
 class TestDapo(RewardConformance):
     part = RewardPart(name="dapo", factory="rlcore_math.reward:Dapo", config=DapoConfig())
     parts = frozenset({"acc", "answered", "over_limit"})

@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(model: Path, tmp_path_factory: pytest.TempPathFactory, forked_servers: None) -> Iterator[str]:
     with serving(launch_of(model, tmp_path_factory.mktemp("server"), context_length=CONTEXT), LOCAL) as at:
         yield at
 

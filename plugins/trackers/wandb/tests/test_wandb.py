@@ -90,6 +90,7 @@ def logged(found: list[Any]) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.full
 def test_what_an_offline_run_holds(tracked: Path) -> None:
     (file,) = tracked.glob("wandb/offline-run-*/run-*.wandb")
     found = records(file)
@@ -118,6 +119,7 @@ def test_the_command_line_is_in_no_file(tracked: Path) -> None:
     assert not [path for path in files if b"hunter2" in path.read_bytes()]
 
 
+@pytest.mark.full
 def test_a_resumed_run_has_the_same_id(tracked: Path, tmp_path: Path) -> None:
     shutil.copytree(tracked, tmp_path, symlinks=True, dirs_exist_ok=True)
     track(tmp_path, step=5)

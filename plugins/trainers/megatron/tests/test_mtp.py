@@ -160,7 +160,7 @@ TP2 = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 PP2 = {"pipeline_model_parallel_size": 2}
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("ranks", "layout"),
     [

@@ -84,6 +84,7 @@ def _same(found: Any, expected: Any) -> None:
         assert np.array_equal(found[1][name], array), name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "world"), [("fp32", 1), ("bf16", 2)])
 def test_fifty_steps_are_the_same_wherever_the_states_are(model: str, dtype: str, world: int) -> None:
     runs = [{}, OFFLOAD, OVERLAPPED, HALF]

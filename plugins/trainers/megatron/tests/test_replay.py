@@ -205,6 +205,7 @@ def test_the_engines_own_choice_changes_no_bit(model: tuple[Path, Part]) -> None
     assert step == own
 
 
+@pytest.mark.full
 def test_layouts_agree(model: tuple[Path, Part]) -> None:
     path, part = model
     batch = _batch(8)

@@ -148,6 +148,7 @@ def _tensors(folder: str) -> dict[str, torch.Tensor]:
     return {name: value[:VOCAB_SIZE] if name.endswith(padded) else value for name, value in state.items()}
 
 
+@pytest.mark.full
 def test_two_tensor_parallel_ranks_continue_bit_by_bit_and_other_layouts_closely(
     model: str, tmp_path: Path
 ) -> None:

@@ -118,7 +118,7 @@ def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> N
             np.testing.assert_allclose(found[name], array, atol=2e-4, rtol=0, err_msg=name)
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("saved", "others"),
     [

@@ -122,6 +122,7 @@ def test_there_and_back_is_the_same_to_the_last_bit(tmp_path: Path, tied: bool) 
         assert (len(content), hashlib.sha256(content).hexdigest()) == (file["bytes"], file["sha256"])
 
 
+@pytest.mark.full
 def test_memory_is_that_of_a_tensor_however_large_the_model(tmp_path: Path) -> None:
     sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "head_dim": 128}
     model, middle, out = make_qwen3(tmp_path / "m", **sizes), tmp_path / "d", tmp_path / "h"
@@ -190,6 +191,7 @@ def _layers_in_pieces(rank: int, world: int, port: int, root: str, piece_bytes: 
     return {"tensors": report.tensors, "pieces": [tuple(chunk.sizes)[-3] for chunk in experts.chunks]}
 
 
+@pytest.mark.full
 def test_a_layer_of_experts_is_never_whole_in_memory(tmp_path: Path) -> None:
     """It is written, and read, in pieces: the same values, for every layout."""
     model = make_experts(tmp_path / "m", n_routed_experts=6)

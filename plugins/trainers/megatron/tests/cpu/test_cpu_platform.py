@@ -138,6 +138,7 @@ def test_the_stand_in_seeds_the_generator_that_it_reads() -> None:
     assert cuda.amp is torch.cuda.amp, "names that are not replaced are those of torch.cuda"
 
 
+@pytest.mark.full
 def test_mbridge_imports_the_models_that_are_asked_for() -> None:
     assert (
         run(

@@ -108,7 +108,7 @@ def alone(models: tuple[str, str]) -> dict[tuple[str, int], Any]:
     return {case: run_ranks(_run, 1, models, *case, 1000, timeout=SECONDS)[0] for case in cases}
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "minibatches", "ranks", "budget"),
     [("sft", 1, 2, 1000), ("dpo", 2, 2, 1000), ("dpo", 1, 2, 34), ("dpo", 1, 1, 34)],

@@ -223,7 +223,7 @@ def alone(models: tuple[str, str]) -> Found:
     return found
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 def test_each_loss_is_that_of_one_rank(models: tuple[str, str], alone: Found, layout: str) -> None:
     world, settings = LAYOUTS[layout]

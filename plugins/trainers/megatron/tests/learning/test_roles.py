@@ -170,7 +170,7 @@ def alone(model: str, headed: str) -> Any:
     return run_ranks(_run, 1, model, headed, {}, timeout=SECONDS)[0]
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize(
     "layout",
     [

@@ -127,7 +127,7 @@ def alone(models: tuple[str, str]) -> Any:
     return run_ranks(_run, 1, *models, {}, timeout=SECONDS)[0]
 
 
-@pytest.mark.grid
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_two_ranks_are_as_one(models: tuple[str, str], alone: Any, layout: str) -> None:
     for found in run_ranks(_run, 2, *models, LAYOUTS[layout], timeout=SECONDS):
