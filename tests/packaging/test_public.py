@@ -50,7 +50,9 @@ def is_own(module: str, src: Path) -> bool:
 @pytest.mark.parametrize("what", public_names.LISTS)
 def test_every_public_name_is_there_and_kept(what: str) -> None:
     kept = (public_names.KEPT / f"{what}.txt").read_text()
-    assert public_names.described(what) == kept, "if it is meant: python scripts/public_names.py --write, and the changelog"
+    assert public_names.described(what) == kept, (
+        "if it is meant: python scripts/public_names.py --write, and the changelog"
+    )
 
 
 @pytest.mark.parametrize("what", public_names.LISTS)
