@@ -22,7 +22,7 @@ from rlcore.checksums import checksum
 from rlcore.config_fp8 import Fp8Block, fp8_block
 from rlcore.disk import remove_folder
 from rlcore.engines.stream import Piece, WeightStream
-from rlcore.fp8 import FP8_SCALE_SUFFIX, quantize_fp8
+from rlcore.fp8 import FP8_DTYPE, FP8_SCALE_SUFFIX, quantize_fp8
 
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -184,8 +184,11 @@ def on_wire(
 
 def wire_bytes(name: str, tensor: Tensor, dtype: torch.dtype, fp8: Fp8Weights | None) -> int:
     """The size of what `on_wire` makes of a tensor."""
-    # On torch's device without memory: the same steps, and nothing is computed.
-    return sum(value.nbytes for _, value in on_wire(name, tensor.to("meta"), dtype, fp8))
+    if fp8 is None or name not in fp8.names:
+        return tensor.numel() * wire_dtype(name, dtype).itemsize
+    (rows, columns), (height, width) = tensor.shape, fp8.block
+    scales = -(-rows // height) * -(-columns // width)
+    return tensor.numel() * FP8_DTYPE.itemsize + scales * torch.float32.itemsize
 
 
 def wire_dtype(name: str, dtype: torch.dtype) -> torch.dtype:

@@ -24,11 +24,12 @@ def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterato
     bucket: list[T] = []
     total = 0
     for item in items:
-        if bucket and total + size(item) > limit:
+        more = size(item)
+        if bucket and total + more > limit:
             yield bucket
             bucket, total = [], 0
         bucket.append(item)
-        total += size(item)
+        total += more
     if bucket:
         yield bucket
 
