@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ from rlcore.api.engine import TOKEN_VARIABLE
 from rlcore.api.errors import ConfigError
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
+from rlcore_local.loading import device_named
 
 
 def test_a_server_of_its_own_context_without_publications() -> None:
@@ -25,7 +27,7 @@ def test_a_server_of_its_own_context_without_publications() -> None:
 def test_the_local_command_keeps_the_token_from_its_arguments() -> None:
     command = LocalEngine(LocalConfig(threads=2)).command(launch())
     line = " ".join(command.argv)
-    assert line.endswith("--max-batch 512 --seed 3 --device cpu --threads 2 --weights-dir /weights")
+    assert line.endswith("--max-batch 512 --seed 3 --device auto --threads 2 --weights-dir /weights")
     assert TOKEN not in line + repr(command) + repr(launch())
     assert command.env[TOKEN_VARIABLE] == TOKEN
 
@@ -35,27 +37,40 @@ def test_fields_of_a_table_are_refused() -> None:
         LocalEngine(LocalConfig()).check({"tp_size": 2}, table="sglang")
 
 
-def test_importing_the_engine_needs_no_torch() -> None:
+def test_the_engine_needs_no_torch_to_start_its_server() -> None:
+    """Which imports it: nothing else would, where the server is started."""
     code = (
-        "import sys, rlcore_local.plugin, rlcore_local.engine\n"
+        "import sys, rlcore_local.plugin\n"
+        "from launches import launch\n"
+        "from rlcore_local.config import LocalConfig\n"
+        "from rlcore_local.engine import LocalEngine\n"
+        "LocalEngine(LocalConfig()).command(launch())\n"
         "sys.exit(bool({'torch', 'ray', 'transformers', 'aiohttp'} & set(sys.modules)))"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)
 
 
-@pytest.mark.parametrize(
-    ("device", "has_gpu", "devices"),
-    [("auto", True, 1), ("auto", False, 1), ("cpu", True, 0), ("cuda", True, 1)],
-)
-def test_the_server_takes_a_gpu_where_there_is_one(
-    device: Any, has_gpu: bool, devices: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("device", "devices"), [("auto", 1), ("cpu", 0), ("cuda", 1)])
+def test_the_server_takes_the_device_that_is_asked_for(
+    device: Any, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     engine = LocalEngine(LocalConfig(device=device))
     assert engine.devices({}) == devices
     engine.check({})
-    on_gpu = device == "cuda" or (device == "auto" and has_gpu)
-    assert f"--device {'cuda' if on_gpu else 'cpu'}" in " ".join(engine.command(launch()).argv)
+    assert f"--device {device}" in " ".join(engine.command(launch()).argv)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_gpu", "found"),
+    [("auto", True, "cuda"), ("auto", False, "cpu"), ("cpu", True, "cpu"), ("cuda", True, "cuda")],
+)
+def test_the_server_finds_out_whether_there_is_a_gpu(
+    name: str, has_gpu: bool, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert device_named(name).type == found
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,13 @@ class LocalEngine(Engine[LocalConfig]):
 
     def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         super().check(fields, table=table)
-        if self.config.device == "cuda" and not _has_gpu():
-            raise ConfigError("--engine.device: found cuda, but torch finds no GPU here; use cpu or auto.")
+        if self.config.device == "cuda":
+            import torch
+
+            if not torch.cuda.is_available():
+                raise ConfigError(
+                    "--engine.device: found cuda, but torch finds no GPU here; use cpu or auto."
+                )
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """Any that transformers loads, as the trainer's bridge does."""
@@ -58,7 +63,7 @@ class LocalEngine(Engine[LocalConfig]):
             "--context-length": launch.context_length,
             "--max-batch": self.config.max_batch,
             "--seed": launch.seed,
-            "--device": self._device(),
+            "--device": self.config.device,
             "--threads": threads,
             "--weights-dir": launch.weights_dir,
         }
@@ -69,12 +74,6 @@ class LocalEngine(Engine[LocalConfig]):
 
     def devices(self, fields: Mapping[str, Any]) -> int:
         return int(self.config.device != "cpu")
-
-    def _device(self) -> str:
-        """Of a server on this machine."""
-        if self.config.device != "auto":
-            return self.config.device
-        return "cuda" if _has_gpu() else "cpu"
 
     def cross_host_ways(self, *, spanning: bool) -> Sequence[str]:
         return cross_host_ways(["broadcast"], spanning=spanning)
@@ -93,12 +92,6 @@ class LocalEngine(Engine[LocalConfig]):
             limit_s=config.broadcast_limit_s,
             on_gpu=False,
         )
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _flat(options: Mapping[str, Any]) -> list[str]:

@@ -66,11 +66,12 @@ def load_tokenizer(model_path: Path) -> PreTrainedTokenizerBase | None:
 
 def device_named(name: str) -> torch.device:
     """The device, made ready for models; ModelError if torch cannot compute there."""
-    if name == "cuda" and not torch.cuda.is_available():
+    on_gpu = name != "cpu" and torch.cuda.is_available()
+    if name == "cuda" and not on_gpu:
         raise ModelError("--device cuda: torch finds no GPU here; use cpu.")
     # cuDNN's attention makes a plan for each length of the cache, which takes longer than the decoding.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    return torch.device(name)
+    return torch.device("cuda" if on_gpu else "cpu")
 
 
 def context_length_of(config: Any, asked: int | None) -> int:

@@ -25,7 +25,9 @@ class Settings(Config):
     )
     max_batch: int = Field(64, ge=1, description="Samples that are generated at the same time at most.")
     seed: int = Field(0, description="Seed of requests that bring none of their own.")
-    device: Literal["cpu", "cuda"] = Field("cpu", description="What computes: cpu, or cuda for a GPU.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "cpu", description="What computes: cpu, cuda for a GPU, or auto for a GPU where there is one."
+    )
     threads: int = Field(1, ge=1, description="Threads of torch.")
     weights_dir: Path | None = Field(None, description="The only directory from which weights are mapped.")
 
