@@ -3,7 +3,8 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-_GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+_GPU_DEVICES = tuple(map(Path, ("/dev/nvidiactl", "/dev/nvhost-ctrl-gpu", "/dev/dxg", "/dev/kfd")))
+"""Of NVIDIA, of its Jetson boards, of Windows' Linux, of AMD."""
 
 
 def has_gpu() -> bool:

@@ -206,10 +206,14 @@ def test_a_family_of_ones_own_is_planned_by_its_facts(
     assert "cannot plan for 'own', expected one of" in capsys.readouterr().err
 
 
-def test_no_heavy_library_is_imported() -> None:
+@pytest.mark.parametrize("of_a_file", [False, True])
+def test_no_heavy_library_is_imported(of_a_file: bool, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('model = "qwen3-0.6b"\nengine = "sglang"\n')
+    asked = ["--config", str(file), "--gpu-memory", "80"] if of_a_file else ["--model", "qwen3-8b", *GPUS]
     code = (
         "import sys; from rlcore_cli.main import run; "
-        f"code = run(['plan', '--model', 'qwen3-8b', *{GPUS}]); "
+        f"code = run(['plan', *{asked}]); "
         "heavy = {'torch', 'ray', 'megatron', 'transformers', 'sglang'} & set(sys.modules); "
         "sys.exit(code or (3 if heavy else 0))"
     )

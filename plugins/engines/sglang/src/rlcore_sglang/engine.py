@@ -19,7 +19,7 @@ from rlcore import (
 )
 from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
 from rlcore_sglang.config import BOOTSTRAP_PORT, DECODE, DISAGGREGATES, PREFILL, SPECULATES, SglangConfig
-from rlcore_toolkit import MEGABYTE, cross_host_ways, publisher_of, publisher_room, stay_on
+from rlcore_toolkit import MEGABYTE, cross_host_ways, has_gpu, publisher_of, publisher_room, stay_on
 
 if TYPE_CHECKING:
     from rlcore import Publisher
@@ -150,6 +150,8 @@ def _flat(options: Mapping[str, Any]) -> list[str]:
 
 def _has_gpu() -> bool:
     """Whether this process may use a GPU: where it may not, its server may not either."""
+    if not has_gpu():
+        return False  # found out without torch, whose import takes seconds
     import torch
 
     return torch.cuda.is_available()
