@@ -15,11 +15,12 @@ from rlcore.engines.publish_file import shared_dir
 
 LIMIT_S = 60.0
 DRIVER = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 from pathlib import Path
 from rlcore_machine.reaper import Reaper
 nap = [sys.executable, "-c", "import time; time.sleep(600)"]
-before = subprocess.Popen(nap, stdout=subprocess.DEVNULL)
+before = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE)
+of_it = int(before.stdout.readline())
 reaper = Reaper()
 reaper.start()
 reaper.remove(Path(sys.argv[1]))
@@ -29,6 +30,7 @@ if sys.argv[2] == "close":
     reaper.close()
     assert before.poll() is None, "it was there before"
     before.kill()
+    os.kill(of_it, 9)  # it is there, too
 else:
     time.sleep(600)
 """
@@ -55,7 +57,7 @@ def test_a_killed_driver_leaves_no_shared_memory() -> None:
     folder = shared_dir("test", 1)
     (folder / "weights").write_bytes(b"0" * 1000)
     driver, child = _driver(folder, "wait")
-    earlier = psutil.Process(driver.pid).children()
+    earlier = [one for one in psutil.Process(driver.pid).children(recursive=True) if "sleep" in one.cmdline()]
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate(timeout=LIMIT_S)
     _wait_for(lambda: not folder.exists())

@@ -76,12 +76,14 @@ def scratch(reaper: Reaper) -> Iterator[None]:
 def _note(driver: int, others: Collection[int], known: dict[int, psutil.Process]) -> None:
     if os.getppid() != driver:  # it is gone, and its children are somebody else's
         return
+    left_alone = {os.getpid(), *others}
     with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(driver).children():
-            if child.pid == os.getpid() or child.pid in others:
-                continue
-            with contextlib.suppress(psutil.NoSuchProcess):  # of this child: the others still count
-                for process in (child, *child.children(recursive=True)):
+        # One look at the processes of the machine, which may be thousands. Parents come before children.
+        for process in psutil.Process(driver).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # of this one: the others still count
+                if not left_alone.isdisjoint((process.pid, process.ppid())):
+                    left_alone.add(process.pid)
+                else:
                     known.setdefault(process.pid, process)
 
 
