@@ -12,6 +12,7 @@ from rlcore.api.errors import PluginError
 from rlcore.api.records import Kind
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
+from rlcore.plugins.installed import UNKNOWN
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import Registry
 from rlcore_jsonl import plugin as jsonl
@@ -209,6 +210,17 @@ def test_a_plugin_for_another_rlcore_is_told_and_not_imported(
 def test_a_plugin_for_this_rlcore_is_loaded(install: Install, requires: str) -> None:
     install("mine", REWARD.format(name="kind_words"), requires=[requires])
     assert not loaded("mine").broken
+
+
+def test_a_plugin_whose_metadata_are_gone_is_of_no_known_distribution(
+    install: Install, tmp_path: Path
+) -> None:
+    """Where the removal of a package was broken off. Every command would end with it."""
+    install("mine", REWARD.format(name="kind_words"))
+    [metadata] = tmp_path.rglob("METADATA")
+    metadata.unlink()
+    [info] = loaded("mine").infos
+    assert (info.name, info.dist, info.version) == ("mine", UNKNOWN, "0")
 
 
 def test_a_slow_plugin_is_named_while_it_is_imported(

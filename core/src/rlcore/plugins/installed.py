@@ -55,10 +55,11 @@ def installed() -> list[Installed]:
 
 
 def _read(point: EntryPoint) -> Installed:
-    if point.dist is None:
-        return Installed(point=point)
+    dist = point.dist
+    if dist is None or not (dist.read_text("METADATA") or dist.read_text("PKG-INFO")):
+        return Installed(point=point)  # what is left of one that was removed may have no metadata
     # Once: each property of a distribution reads and parses its whole file.
-    metadata = point.dist.metadata
+    metadata = dist.metadata
     requires = metadata.get_all("Requires-Dist") or ()
     return Installed(
         point=point, dist=metadata["Name"], version=metadata["Version"], asked=asked_range(requires)
