@@ -1,6 +1,7 @@
 """The real command in a real process, with a time limit, and nothing left behind."""
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -114,7 +115,7 @@ class Command:
         return self.process.wait(limit)
 
     def stop(self) -> None:
-        """End what is left of it."""
+        """End what is left of it. Its reaper ends by itself, and removes the folders of the run."""
         try:
             tree = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -123,8 +124,9 @@ class Command:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)
         for process in tree:
-            if process.is_running():
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if not any(argument.endswith("/reaper.py") for argument in process.cmdline()):
+                    process.kill()
 
     @property
     def stdout(self) -> str:
