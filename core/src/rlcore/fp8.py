@@ -41,10 +41,16 @@ def _power_of_two(positive: Tensor) -> Tensor:
     return ((positive.view(torch.int32) + 0x7FFFFF) & ~0x7FFFFF).view(torch.float32)
 
 
+def scales_shape(weight: torch.Size, block: Fp8Block) -> tuple[int, int]:
+    """[M, N] → [⌈M / rows⌉, ⌈N / columns⌉]."""
+    (rows, columns), (height, width) = weight, block
+    return -(-rows // height), -(-columns // width)
+
+
 def dequantize_fp8(weight: Tensor, scale: Tensor, block: Fp8Block) -> Tensor:
     """weight FP8 [M, N], scale [⌈M / rows⌉, ⌈N / columns⌉] → fp32 [M, N]; ValueError for other shapes."""
     rows, columns = weight.shape
-    expected = (-(-rows // block[0]), -(-columns // block[1]))
+    expected = scales_shape(weight.shape, block)
     if tuple(scale.shape) != expected:
         raise ValueError(f"{tuple(scale.shape)} scales for blocks of {block}, expected {expected}")
     tall = scale.float().repeat_interleave(block[0], 0)[:rows]

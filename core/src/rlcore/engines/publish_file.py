@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ from rlcore.checksums import checksum
 from rlcore.config_fp8 import Fp8Block, fp8_block
 from rlcore.disk import remove_folder
 from rlcore.engines.stream import Piece, WeightStream
-from rlcore.fp8 import FP8_DTYPE, FP8_SCALE_SUFFIX, quantize_fp8
+from rlcore.fp8 import FP8_DTYPE, FP8_SCALE_SUFFIX, quantize_fp8, scales_shape
 
 FILE = "model.safetensors"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -186,8 +187,7 @@ def wire_bytes(name: str, tensor: Tensor, dtype: torch.dtype, fp8: Fp8Weights | 
     """The size of what `on_wire` makes of a tensor."""
     if fp8 is None or name not in fp8.names:
         return tensor.numel() * wire_dtype(name, dtype).itemsize
-    (rows, columns), (height, width) = tensor.shape, fp8.block
-    scales = -(-rows // height) * -(-columns // width)
+    scales = math.prod(scales_shape(tensor.shape, fp8.block))
     return tensor.numel() * FP8_DTYPE.itemsize + scales * torch.float32.itemsize
 
 
