@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from rlcore import Diagnosis, EngineConfig, RunConfig, absolute_path
-from rlcore_toolkit import SGLANG_ROUTERS
+from rlcore_toolkit import SGLANG_ROUTERS, has_gpu
 
 SPECULATES = "speculative_algorithm"
 DISAGGREGATES, PREFILL, DECODE = "disaggregation_mode", "prefill", "decode"
@@ -16,6 +16,15 @@ QUANTIZES, RELOADS = "quantization", "flash_rl"
 """Full weights that SGLang quantizes as it loads them. Without that load format it does so once (0.5.23)."""
 _THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 _OWN_DRAFT = ("speculative_draft_model_path", "speculative_draft_model")
+
+
+def has_gpu_here() -> bool:
+    """Whether this process may use a GPU: where it may not, its server may not either."""
+    if not has_gpu():
+        return False  # found out without torch, whose import takes seconds
+    import torch
+
+    return torch.cuda.is_available()
 
 
 class SglangConfig(EngineConfig):
@@ -63,11 +72,9 @@ class SglangConfig(EngineConfig):
 
     def diagnose(self) -> Iterable[Diagnosis]:
         """Where SGLang is, and whether its version is supported."""
-        import torch
-
         from rlcore_sglang.fields import SUPPORTED, require_version
 
-        env = self.environment(on_gpu=torch.cuda.is_available())
+        env = self.environment(on_gpu=has_gpu_here())
         version = f"sglang {require_version(self.python, env)} of {self.python or sys.executable}"
         yield Diagnosis(what="version", found=f"{version}; supported is {SUPPORTED}")
 

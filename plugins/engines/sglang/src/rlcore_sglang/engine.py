@@ -18,8 +18,16 @@ from rlcore import (
     flag_name,
 )
 from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
-from rlcore_sglang.config import BOOTSTRAP_PORT, DECODE, DISAGGREGATES, PREFILL, SPECULATES, SglangConfig
-from rlcore_toolkit import MEGABYTE, cross_host_ways, has_gpu, publisher_of, publisher_room, stay_on
+from rlcore_sglang.config import (
+    BOOTSTRAP_PORT,
+    DECODE,
+    DISAGGREGATES,
+    PREFILL,
+    SPECULATES,
+    SglangConfig,
+    has_gpu_here,
+)
+from rlcore_toolkit import MEGABYTE, cross_host_ways, publisher_of, publisher_room, stay_on
 
 if TYPE_CHECKING:
     from rlcore import Publisher
@@ -48,7 +56,7 @@ class SglangEngine(Engine[SglangConfig]):
     def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         server_fields.require_version(self.config.python, self._environment())
         self.check_fields(fields, table=table)
-        if SPECULATES in {name.replace("-", "_") for name in fields} and not _has_gpu():
+        if SPECULATES in {name.replace("-", "_") for name in fields} and not has_gpu_here():
             flag = flag_name(f"{table or self.config.table}.{SPECULATES}")
             raise ConfigError(
                 f"{flag}: where SGLang speculates without a GPU, it takes the likeliest token whatever the "
@@ -56,15 +64,15 @@ class SglangEngine(Engine[SglangConfig]):
             )
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
-        models.check_model(hf_config, on_gpu=_has_gpu())
+        models.check_model(hf_config, on_gpu=has_gpu_here())
 
     def command(self, launch: EngineLaunch) -> ServerCommand:
         env = self._environment()
         server_fields.require_version(self.config.python, env)
         known = server_fields.server_fields(self.config.python, env)
         given = server_fields.check_fields(launch.fields, known, table=launch.table or self.config.table)
-        defaults = cpu.FIELDS if not _has_gpu() else SHARED_GPU if launch.shares_gpu else {}
-        if not _has_gpu():
+        defaults = cpu.FIELDS if not has_gpu_here() else SHARED_GPU if launch.shares_gpu else {}
+        if not has_gpu_here():
             env |= cpu.shared_cpus(self.devices(given))
         if launch.classifier:
             defaults = {**defaults, **CLASSIFIER}
@@ -131,12 +139,12 @@ class SglangEngine(Engine[SglangConfig]):
             self.dtype(dtype),
             bucket_mb=config.bucket_mb,
             limit_s=config.broadcast_limit_s,
-            on_gpu=_has_gpu(),
+            on_gpu=has_gpu_here(),
             checks=False,
         )
 
     def _environment(self) -> dict[str, str]:
-        return self.config.environment(on_gpu=_has_gpu())
+        return self.config.environment(on_gpu=has_gpu_here())
 
 
 def _meeting_host(launch: EngineLaunch) -> str:
@@ -146,12 +154,3 @@ def _meeting_host(launch: EngineLaunch) -> str:
 
 def _flat(options: Mapping[str, Any]) -> list[str]:
     return [str(item) for pair in options.items() if pair[1] is not None for item in pair]
-
-
-def _has_gpu() -> bool:
-    """Whether this process may use a GPU: where it may not, its server may not either."""
-    if not has_gpu():
-        return False  # found out without torch, whose import takes seconds
-    import torch
-
-    return torch.cuda.is_available()
