@@ -22,7 +22,7 @@ from rlcore import Kind
 from rlcore.plugins.installed import GROUP
 from rlcore.runtime.connect import PRELOAD
 from rlcore_cli.main import run
-from rlcore_machine import Forked, ForkServer
+from rlcore_machine import Forked, ForkServer, reaper
 from rlcore_testing import ranks
 
 LIMIT_S = 240.0
@@ -125,7 +125,7 @@ class Command:
             self.process.wait(10)
         for process in tree:
             with contextlib.suppress(psutil.NoSuchProcess):
-                if not any(argument.endswith("/reaper.py") for argument in process.cmdline()):
+                if reaper.__file__ not in process.cmdline():
                     process.kill()
 
     @property
