@@ -50,14 +50,13 @@ time.sleep(600)
 
 
 def test_a_held_port_is_for_one_server_after_the_other(tmp_path: Path) -> None:
-    held = HeldPort()
-    for number in range(2):
-        argv = [sys.executable, "-c", SERVER, str(held.number)]
-        with ServerProcess(argv, name="demo", log_path=tmp_path / f"{number}.log") as server:
-            server.wait_ready(f"http://127.0.0.1:{held.number}", limit_s=LIMIT_S)
-        with socket.socket() as other, pytest.raises(OSError, match="in use"):
-            other.bind(("127.0.0.1", held.number))
-    held.close()
+    with HeldPort() as held:
+        for number in range(2):
+            argv = [sys.executable, "-c", SERVER, str(held.number)]
+            with ServerProcess(argv, name="demo", log_path=tmp_path / f"{number}.log") as server:
+                server.wait_ready(f"http://127.0.0.1:{held.number}", limit_s=LIMIT_S)
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", held.number))
 
 
 def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:

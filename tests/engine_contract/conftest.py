@@ -20,7 +20,7 @@ from rlcore.engines.publish import DiskPublisher, Publisher
 from rlcore.engines.publish_file import shared_dir
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
-from rlcore_machine.network import free_port
+from rlcore_machine.network import HeldPort
 from rlcore_machine.server_process import ServerProcess
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
@@ -96,13 +96,13 @@ def served(
     """One server a module. It starts with the first model, and each test leaves it idle with that model."""
     engine, limit_s = _ENGINES[request.param]()
     fields = getattr(request.module, "SGLANG_FIELDS", {}) if engine.name == "sglang" else {}
-    host, port, token = "127.0.0.1", free_port(), TOKEN
+    port = HeldPort()
     weights_dir = shared_dir("contract", 4_000_000)
     launch = EngineLaunch(
         model_path=str(tiny_models[0]),
-        host=host,
-        port=port,
-        token=token,
+        host="127.0.0.1",
+        port=port.number,
+        token=TOKEN,
         dtype="fp32",
         context_length=CONTEXT,
         seed=0,
@@ -114,10 +114,10 @@ def served(
     process = ServerProcess(
         command.argv, name=engine.name, log_path=launch.log_path, env=command.env, grace_s=15.0
     )
-    url = f"http://{host}:{port}"
-    with process:
-        process.wait_ready(f"{url}/health", limit_s=limit_s, token=token)
-        yield Served(engine=engine, url=url, token=token, weights_dir=weights_dir)
+    url = f"http://{launch.host}:{launch.port}"
+    with port, process:
+        process.wait_ready(f"{url}/health", limit_s=limit_s, token=TOKEN)
+        yield Served(engine=engine, url=url, token=TOKEN, weights_dir=weights_dir)
         process.check()
     shutil.rmtree(weights_dir)
 

@@ -48,6 +48,7 @@ class HeldPort:
     """A port of `host` that stays free for a server until `close`: bound, and never listened on.
 
     A server that sets SO_REUSEADDR, as servers do, may listen there, and so may the one that replaces it.
+    `free_port` promises less: between its look and the server's start another process may come first.
     """
 
     def __init__(self, host: str = LOOPBACK) -> None:
@@ -55,6 +56,12 @@ class HeldPort:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind((host, 0))
         self.number = int(self._socket.getsockname()[1])
+
+    def __enter__(self) -> HeldPort:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Give the port up."""

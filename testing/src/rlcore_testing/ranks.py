@@ -22,7 +22,7 @@ from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Switches, load
 from rlcore_machine import Forked, ForkServer
-from rlcore_machine.network import free_port
+from rlcore_machine.network import HeldPort
 
 _servers: list[ForkServer] = []
 """Of a process that has one with the imports of ranks, in place of an own one."""
@@ -47,12 +47,12 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
     """`fn(rank, n, port, *args)` in `n` processes; their (picklable) results in the order of the ranks.
 
     `fn` is a function at the top level of a file, or `package.module:function`, which this process then need
-    not import; `port` is a free loopback port for the rendezvous. The
-    first rank that raises, dies, or the passing of `timeout` seconds ends all ranks; the error (RuntimeError
-    or TimeoutError) carries the traceback of the rank.
+    not import; `port` is a loopback port for the rendezvous, which nobody else gets meanwhile. The first rank
+    that raises, dies, or the passing of `timeout` seconds ends all ranks; the error (RuntimeError or
+    TimeoutError) carries the traceback of the rank.
     """
     server = _servers[0] if _servers else _own_server()
-    port, deadline = free_port(), time.monotonic() + timeout
+    port, deadline = HeldPort(), time.monotonic() + timeout
     processes: list[Forked] = []
     ends: list[Connection] = []
     said = os.memfd_create("what ranks print")
@@ -61,7 +61,7 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
             mine, theirs = multiprocessing.Pipe(duplex=False)
             with theirs, os.fdopen(os.memfd_create("rank"), "wb") as file:
                 pickle.dump(sys.path, file)  # comes first: the arguments may be of a module that it leads to
-                pickle.dump((*_where(fn), (rank, n, port, *args)), file)
+                pickle.dump((*_where(fn), (rank, n, port.number, *args)), file)
                 file.flush()
                 out, given = Path(f"/proc/{os.getpid()}/fd/{said}"), (file.fileno(), theirs.fileno())
                 processes.append(server.fork(f"{__name__}:_rank_main", (), given, env=os.environ, out=out))
@@ -72,6 +72,7 @@ def run_ranks(fn: Callable[..., Any] | str, n: int, *args: Any, timeout: float =
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, min(5.0, deadline - time.monotonic())))
             process.kill()
+        port.close()
         with os.fdopen(said, "rb") as file:
             file.seek(0)
             sys.stderr.write(file.read().decode(errors="replace"))

@@ -16,7 +16,7 @@ from rlcore.api.errors import EngineError, RlcoreError
 from rlcore.api.part import Part, load
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.runtime.actors import BEAT_SECONDS, watched, within
-from rlcore_machine.network import free_port
+from rlcore_machine.network import HeldPort
 from rlcore_machine.tasks import first, together
 
 if TYPE_CHECKING:
@@ -50,10 +50,12 @@ class EngineSupervisor:
         install_plugin_files(plugin_files)
         self._stopping = threading.Event()
         self._server: ServerProcess | None = None
+        self._ports: list[HeldPort] = []
 
-    def free_port(self, host: str) -> int:
-        """A port that is free here now."""
-        return free_port(host)
+    def hold_port(self, host: str) -> int:
+        """A port of `host` that nobody else gets until `stop`."""
+        self._ports.append(HeldPort(host))
+        return self._ports[-1].number
 
     def start(self, part: Part, launch: EngineLaunch) -> str:
         """Start the server, wait until it answers, return its URL. Only the first node's server answers."""
@@ -61,7 +63,7 @@ class EngineSupervisor:
 
         engine = part.build()
         # Chosen here and not by the driver, which may be on another host.
-        launch = replace(launch, port=launch.port or free_port(launch.host))
+        launch = replace(launch, port=launch.port or self.hold_port(launch.host))
         command = engine.command(launch)
         self._server = ServerProcess(
             command.argv,
@@ -93,6 +95,8 @@ class EngineSupervisor:
         self._stopping.set()
         if self._server is not None:
             self._server.stop()
+        for port in self._ports:
+            port.close()
 
 
 @dataclass
@@ -161,7 +165,7 @@ class ServerLauncher:
         await within(None, self.name, watched(actor, self.silent_s, "--engine-health-limit"))
 
     async def _meeting(self) -> str:
-        port = self._actors[0].call("free_port", self.meeting_host)
+        port = self._actors[0].call("hold_port", self.meeting_host)
         return f"{self.meeting_host}:{await within(START_SECONDS, self.name, port)}"
 
 

@@ -1,5 +1,6 @@
 """Tokens go where they are sent: against transformers with those experts forced, and under every layout."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.types import Prompt, Sample
 from rlcore.rollout.expert_replay import routed_experts
 from rlcore_local.testing import Local
-from rlcore_machine.network import free_port
+from rlcore_machine.network import HeldPort
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.packing import balance
@@ -210,8 +211,9 @@ def test_layouts_agree(model: tuple[Path, Part]) -> None:
     path, part = model
     batch = _batch(8)
     _, expected, alone = run_ranks(_measured, 1, str(path), part, [batch], [{}], [])[0][0]
-    ports = [free_port() for _ in LAYOUTS[1:]]
-    ranks = run_ranks(_measured, 2, str(path), part, [batch], LAYOUTS, ports)
+    with contextlib.ExitStack() as held:
+        ports = [held.enter_context(HeldPort()).number for _ in LAYOUTS[1:]]
+        ranks = run_ranks(_measured, 2, str(path), part, [batch], LAYOUTS, ports)
     slots = torch.split(torch.arange(len(expected)), batch.response_lengths.tolist())
     for place, layout in enumerate(LAYOUTS):
         for found in ranks:

@@ -11,6 +11,7 @@ what transformers computes with them: fp32, on the CPU, real gloo ranks. Needs p
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
@@ -27,7 +28,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from rlcore import Part, TrainBatch
-from rlcore_machine import free_port
+from rlcore_machine.network import HeldPort
 from rlcore_megatron.testing.family import config_class, has_experts, published, shrunk
 from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
 from rlcore_testing.checkpoints import (
@@ -183,10 +184,11 @@ class BridgeConformance(Conformance):
         cls, models: Models, layouts: Sequence[Choice], ranks: int
     ) -> list[Mapping[str, Mapping[str, Any]]]:
         """Of each layout, by model: what the last rank found."""
-        ports = [free_port() for _ in layouts[1:]]
-        call = (cls.bridge, models.root, models.inputs, layouts, ports)
-        results: list[Mapping[str, Mapping[str, Any]]]
-        results = run_ranks(f"{RANKS}:measure", ranks, *call)[-1]
+        with contextlib.ExitStack() as held:
+            ports = [held.enter_context(HeldPort()).number for _ in layouts[1:]]
+            call = (cls.bridge, models.root, models.inputs, layouts, ports)
+            results: list[Mapping[str, Mapping[str, Any]]]
+            results = run_ranks(f"{RANKS}:measure", ranks, *call)[-1]
         return results
 
     def test_logits_are_those_of_transformers(self, grid: Models, alone: Mapping[str, Any]) -> None:
