@@ -21,7 +21,7 @@ import gaps_replay
 import gaps_sglang
 from gaps_table import PAGE, RESULTS, read, written
 
-FAMILIES = tuple(gaps_sglang.FAMILIES)
+FAMILIES = tuple(dict.fromkeys([*gaps_sglang.FAMILIES, *gaps_replay.CONFIGS]))
 """In the table's order."""
 LIBRARIES = ("torch", "transformers", "megatron-core", "mbridge")
 
@@ -59,7 +59,7 @@ def _wanted(only: str | None, families: list[str], sglang: str) -> Iterator[tupl
     def asked(kind: str, family: str) -> bool:
         return only in (None, kind) and (not families or family in families)
 
-    for family in FAMILIES if sglang else ():
+    for family in gaps_sglang.FAMILIES if sglang else ():
         if asked("sglang", family):
             yield "sglang", family, partial(gaps_sglang.measured, family, sglang)
     for family in gaps_replay.CONFIGS:

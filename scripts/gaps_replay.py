@@ -13,7 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, PretrainedConfig, Qwen3MoeConfig
+from transformers import (
+    DeepseekV3Config,
+    Glm4MoeConfig,
+    Glm4MoeLiteConfig,
+    MiniMaxM2Config,
+    PretrainedConfig,
+    Qwen3MoeConfig,
+)
 
 from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
 from rlcore.api.part import ModelSpec, Part
@@ -44,6 +51,9 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "glm4_moe": Glm4MoeConfig(**SHAPE, **GROUPED, **HEADS, num_mtp_layers=0),
     "glm4_moe_lite": Glm4MoeLiteConfig(**SHAPE, n_routed_experts=EXPERTS, **LATENT),
     "deepseek_v3": DeepseekV3Config(**SHAPE, **GROUPED, **LATENT),
+    "minimax_m2": MiniMaxM2Config(
+        **{**SHAPE, "intermediate_size": 32}, **HEADS, num_local_experts=EXPERTS, bos_token_id=None
+    ),
 }
 COLUMNS = {"bf16 engine": False, "replayed": True}
 

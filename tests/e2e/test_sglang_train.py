@@ -13,7 +13,7 @@ from command import Run, rows
 from layouts import HELD_OUT, LAYOUTS, PROMPTS, SIZES, STEPS, own_input, requests_served
 from refusals import sentence
 
-from rlcore_sglang.models import PUBLISHED
+from rlcore_sglang.models import LATENT, PUBLISHED
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 
@@ -52,7 +52,10 @@ def test_a_field_that_sglang_lacks_is_refused(run: Run, flags: tuple[str, ...], 
     ("changes", "said"),
     [
         ({}, "of a DeepseekV3ForCausalLM SGLang reads moe_layer_freq of config.json, found none, expected 1"),
-        (PUBLISHED, "knows no positions of a DeepseekV3ForCausalLM but yarn, found rope_type 'default'"),
+        (
+            PUBLISHED[LATENT],
+            "knows no positions of a DeepseekV3ForCausalLM but yarn, found rope_type 'default'",
+        ),
     ],
     ids=["unpublished", "positions"],
 )

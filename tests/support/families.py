@@ -35,6 +35,10 @@ FLASH = {
     **{"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "routed_scaling_factor": 1.8},
     "rms_norm_eps": 1e-6,  # at any other value SGLang's norms of the compressed vectors are not transformers'
 }
+MINIMAX = {
+    **{"num_local_experts": 8, "num_experts_per_tok": 3},
+    **{"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"rope_parameters": LLAMA3, "tie_word_embeddings": True},
     "glm4": {},
@@ -43,5 +47,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "glm4_moe": SHARED,
     "glm4_moe_lite": FLASH,
     "deepseek_v3": LATENT,
+    "minimax_m2": MINIMAX,
 }
-EXPERTS = ("qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3")
+NO_SGLANG = ("minimax_m2",)
+"""Those that SGLang computes on GPUs alone."""
+EXPERTS = ("qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3", "minimax_m2")

@@ -83,6 +83,7 @@ SCALED: Mapping[str, Scaled] = {
     "glm4.7-355B-A32B": Scaled(
         model_type="glm4_moe", ranks=4, sizes={"tensor": 2, "pipeline": 2, "expert": 2}
     ),
+    "minimax-m2": Scaled(model_type="minimax_m2", ranks=8, sizes={"tensor": 2, "pipeline": 2, "expert": 4}),
     "kimi-k2-Thinking": Scaled(
         model_type="deepseek_v3",
         ranks=4,

@@ -31,6 +31,7 @@ SIZES: Mapping[str, str] = {
     "glm4.7-355B-A32B": "glm-4.5",
     "kimi-k2-Instruct": "kimi-k2",
     "kimi-k2-Thinking": "kimi-k2",
+    "minimax-m2": "minimax-m2",
     "moonlight-16B-A3B": "moonlight-16b-a3b",
     "qwen2.5-0.5B-gb10-smoke": "qwen2.5-0.5b",
     "qwen2.5-0.5B-reproducibility": "qwen2.5-0.5b",
@@ -45,7 +46,7 @@ SIZES: Mapping[str, str] = {
 """Script → the published size that it trains, where rlcore has the family."""
 
 
-FP8 = frozenset({"deepseek-r1", "kimi-k2-Instruct", "kimi-k2-Thinking", "qwen3-235B-A22B"})
+FP8 = frozenset({"deepseek-r1", "kimi-k2-Instruct", "kimi-k2-Thinking", "minimax-m2", "qwen3-235B-A22B"})
 """Scripts whose `--hf-checkpoint` is a model that is published in FP8, or says so by its name."""
 BLOCKS = {
     "quant_method": "fp8",

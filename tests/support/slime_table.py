@@ -40,6 +40,7 @@ VERDICTS = (FlagVerdict.TRANSLATED, FlagVerdict.IMPLIED, FlagVerdict.IDLE, FlagV
 
 CHANGES: Mapping[str, str] = {
     "glm4.7-30B-A3B": "--expert-model-parallel-size 4",
+    "minimax-m2": "--expert-model-parallel-size 32",
     **dict.fromkeys(
         ("kimi-k2-Instruct", "kimi-k2-Thinking"), "--rollout-num-gpus-per-engine 32 --sglang-ep-size 32"
     ),

@@ -13,14 +13,15 @@ def decoder_facts(
     *,
     qkv_bias: bool = False,
     qk_norm: bool = False,
+    joint_qk_norm: bool = False,
     sandwich: bool = False,
     latent: LatentFacts | None = None,
     experts: ExpertFacts | None = None,
 ) -> ModelFacts:
     """The facts of a decoder, from the names in config.json that most families share.
 
-    `qkv_bias`, `qk_norm`: the family has them although config.json does not say so. KeyError if a value is
-    missing.
+    `qkv_bias`, `qk_norm`: the family has them although config.json does not say so. `joint_qk_norm`: one of
+    them is over all heads. KeyError if a value is missing.
     """
     hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
     return ModelFacts(
@@ -34,6 +35,7 @@ def decoder_facts(
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=qkv_bias or bool(config.get("attention_bias", False)),
         qk_norm=qk_norm or bool(config.get("use_qk_norm", False)),
+        joint_qk_norm=joint_qk_norm,
         sandwich=sandwich,
         latent=latent,
         experts=experts,
@@ -55,7 +57,7 @@ def expert_facts(config: Mapping[str, Any], *, exact_router: bool = False) -> Ex
     """The facts of a mixture of experts. Raises as `decoder_facts`."""
     # transformers 5 writes another name than the published configs have
     named = next((name for name in EXPERT_FIELDS if name in config), EXPERT_FIELDS[0])
-    width = int(config["moe_intermediate_size"])
+    width = int(config.get("moe_intermediate_size") or config["intermediate_size"])
     return ExpertFacts(
         count=int(config[named]),
         active=int(config["num_experts_per_tok"]),

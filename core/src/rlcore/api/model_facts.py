@@ -36,7 +36,8 @@ class ExpertFacts:
 class ModelFacts:
     """A decoder. `head`: dimensions of one head. `qkv_bias`, `qk_norm`: whether there are such.
 
-    `sandwich`: whether norms stand behind attention and MLP too.
+    `joint_qk_norm`: whether one norm is over all heads of a token, not over each. `sandwich`: whether norms
+    stand behind attention and MLP too.
     """
 
     layers: int
@@ -49,6 +50,7 @@ class ModelFacts:
     tied: bool
     qkv_bias: bool = False
     qk_norm: bool = False
+    joint_qk_norm: bool = False
     sandwich: bool = False
     latent: LatentFacts | None = None
     experts: ExpertFacts | None = None

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import ModelError
-from rlcore_sglang.models import FLASH, LATENT, PUBLISHED, check_model
+from rlcore_sglang.models import FLASH, LATENT, MINIMAX, PUBLISHED, check_model
 
 YARN = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}
 
 
 def _config(**changes: Any) -> dict[str, Any]:
-    return {"architectures": [LATENT], **PUBLISHED, **YARN, **changes}
+    return {"architectures": [LATENT], **PUBLISHED[LATENT], **YARN, **changes}
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
@@ -33,9 +33,42 @@ def test_a_field_that_sglang_reads_is_asked_for(name: str, value: Any, found: st
     config = _config(**{name: value})
     if value is None:
         del config[name]
-    said = f"{name} of config.json, found {found}, expected {PUBLISHED[name]!r}"
+    said = f"{name} of config.json, found {found}, expected {PUBLISHED[LATENT][name]!r}"
     with pytest.raises(ModelError, match=said):
         check_model(config, on_gpu=on_gpu)
+
+
+def _minimax(**changes: Any) -> dict[str, Any]:
+    return {"architectures": [MINIMAX], **PUBLISHED[MINIMAX], "head_dim": 128, "rotary_dim": 64, **changes}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        _minimax(),
+        _minimax(rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.5}),
+        _minimax(rotary_dim=None),
+    ],
+)
+def test_a_published_minimax_is_for_gpus(config: dict[str, Any]) -> None:
+    check_model(config, on_gpu=True)
+    with pytest.raises(ModelError, match=r"on a CPU take --engine local\.$"):
+        check_model(config, on_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"use_qk_norm": False}, "use_qk_norm of config.json, found False, expected True"),
+        (
+            {"rotary_dim": None, "rope_parameters": {"partial_rotary_factor": 0.5}},
+            "rotary_dim of config.json, found None, but its partial_rotary_factor 0.5 of a head of 128 is 64",
+        ),
+    ],
+)
+def test_what_it_would_compute_otherwise_of_a_minimax(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        check_model(_minimax(**changes), on_gpu=True)
 
 
 @pytest.mark.parametrize("rope", [{}, {"rope_parameters": {"rope_type": "default"}}])

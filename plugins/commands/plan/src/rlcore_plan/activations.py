@@ -206,7 +206,10 @@ def _attention(facts: ModelFacts, layout: Layout, batch: Batch) -> Iterator[_Mod
     # queries of several groups are copies
     inputs = (queries if groups > 1 else 0) * batch.bytes
     if facts.qk_norm:
-        each += (heads + groups) * _norm(facts.head, batch, output=False)
+        if facts.joint_qk_norm:
+            each += sum(_norm(size, batch, output=False) for size in (queries, keys))
+        else:
+            each += (heads + groups) * _norm(facts.head, batch, output=False)
         inputs = (queries + keys) * batch.bytes
         if batch.bytes == FLOAT:
             # Their input is a part of what the linear layer gave.

@@ -99,8 +99,9 @@ def _attention(facts: ModelFacts, tensor: int) -> Iterator[Weight]:
         yield Weight("qkv_bias", rows)
     yield Weight("attention_norm", hidden)
     if facts.qk_norm:
-        yield Weight("q_norm", facts.head)
-        yield Weight("k_norm", facts.head)
+        query, key = (facts.heads // tensor, facts.groups // tensor) if facts.joint_qk_norm else (1, 1)
+        yield Weight("q_norm", query * facts.head)
+        yield Weight("k_norm", key * facts.head)
 
 
 def _latent(facts: ModelFacts, latent: LatentFacts, tensor: int) -> Iterator[Weight]:

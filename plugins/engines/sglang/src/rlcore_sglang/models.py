@@ -10,8 +10,12 @@ from rlcore_toolkit import is_decoder
 
 LATENT = "DeepseekV3ForCausalLM"
 FLASH = "Glm4MoeLiteForCausalLM"
-PUBLISHED: Mapping[str, Any] = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
-"""Of `LATENT`: fields that SGLang reads without a default, and what transformers computes without reading
+MINIMAX = "MiniMaxM2ForCausalLM"
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    LATENT: {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    MINIMAX: {"use_qk_norm": True, "scoring_func": "sigmoid", "use_routing_bias": True},
+}
+"""Fields that SGLang reads without a default or with another, and what transformers computes without reading
 them. Every published model has them."""
 OTHERWISE = "or take another engine"
 SGLANG_CLASSIFIERS = (
@@ -37,20 +41,45 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
             "and of that a directory for --model."
         )
     architectures = hf_config.get("architectures") or ()
+    for architecture in PUBLISHED.keys() & set(architectures):
+        _check_published(architecture, hf_config)
     if LATENT in architectures:
         _check_latent(hf_config, on_gpu=on_gpu)
+    if MINIMAX in architectures:
+        _check_minimax(hf_config, on_gpu=on_gpu)
     if FLASH in architectures:
         _check_flash(hf_config)
 
 
-def _check_latent(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
-    for name, value in PUBLISHED.items():
+def _check_published(architecture: str, hf_config: Mapping[str, Any]) -> None:
+    for name, value in PUBLISHED[architecture].items():
         if hf_config.get(name) != value:
             given = repr(hf_config[name]) if name in hf_config else "none"
             raise ModelError(
-                f"--engine sglang: of a {LATENT} SGLang reads {name} of config.json, found {given}, expected "
-                f"{value!r}; set it, {OTHERWISE}."
+                f"--engine sglang: of a {architecture} SGLang reads {name} of config.json, found {given}, "
+                f"expected {value!r}; set it, {OTHERWISE}."
             )
+
+
+def _check_minimax(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
+    if not on_gpu:
+        raise ModelError(
+            f"--engine sglang: found a {MINIMAX}, whose norms SGLang computes on GPUs alone; on a CPU take "
+            "--engine local."
+        )
+    rope = hf_config.get("rope_parameters") or {}
+    head = int(hf_config["head_dim"])
+    turned = int(hf_config.get("rotary_dim") or head)  # transformers makes a share of it, SGLang reads it
+    share = rope.get("partial_rotary_factor", hf_config.get("partial_rotary_factor", turned / head))
+    if int(head * share) != turned:
+        raise ModelError(
+            f"--engine sglang: of a {MINIMAX} SGLang reads rotary_dim of config.json, found "
+            f"{hf_config.get('rotary_dim', 'none')}, but its partial_rotary_factor {share} of a head of "
+            f"{head} is {int(head * share)}; set it, {OTHERWISE}."
+        )
+
+
+def _check_latent(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
     kind = _positions(LATENT, hf_config)
     if kind != "yarn" and not on_gpu:
         raise ModelError(

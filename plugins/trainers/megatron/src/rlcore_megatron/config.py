@@ -149,7 +149,8 @@ def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> 
         return
     if experts % parts:
         yield f"{flag(EXPERT)}: found {parts}, expected a divisor of the model's experts ({experts})."
-    width, cut = config.get("moe_intermediate_size") or 0, size(fields, EXPERT_TENSOR)
+    width = config.get("moe_intermediate_size") or config.get("intermediate_size") or 0
+    cut = size(fields, EXPERT_TENSOR)
     if width % cut:
         yield f"{flag(EXPERT_TENSOR)}: found {cut}, expected a divisor of the size of an expert ({width})."
     start = f"{flag(TENSOR)}: found {tensor}"

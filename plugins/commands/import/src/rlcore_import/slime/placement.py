@@ -13,7 +13,7 @@ from rlcore_import.slime.run import Run, Settings
 from rlcore_import.slime.server_groups import SGLANG_CONFIG, engine_groups
 from rlcore_import.translation import Said, idle, implied, impossible, single
 
-BRIDGED = ("slime_plugins.models.glm4",)
+BRIDGED = ("slime_plugins.models.glm4", "slime_plugins.models.minimax_m2")
 """Layers of slime's own whose family has a bridge here."""
 MEBIBYTE = 2**20
 MOST_BUCKET_MB = 1024

@@ -33,12 +33,17 @@ from rlcore_megatron.mcore.routing import Routing
 
 @dataclass(frozen=True, kw_only=True)
 class Linears:
-    """The classes of a layer's linear modules; `rlcore_megatron.mcore.linear` has those of other families."""
+    """The classes of a layer's linear modules; `rlcore_megatron.mcore.linear` has those of other families.
+
+    `qk_norm`: the norm of queries and of keys, where it is not the one over each head that
+    `config.qk_layernorm` asks for. Leave that off then: it has megatron sum the gradient over tensor ranks.
+    """
 
     qkv: type = NormLinear
     projection: type = OutputLinear
     up: type = NormLinear
     down: type = OutputLinear
+    qk_norm: type | None = None
 
 
 def layer_spec(
@@ -71,7 +76,7 @@ def layer_spec(
 
 
 def _attention(config: TransformerConfig, rotary: Rotary, linears: Linears) -> ModuleSpec:
-    qk_norm = Norm if config.qk_layernorm else IdentityOp
+    norm = linears.qk_norm or (Norm if config.qk_layernorm else IdentityOp)
     return ModuleSpec(
         module=SelfAttention,
         params={"attn_mask_type": AttnMaskType.causal},
@@ -79,8 +84,8 @@ def _attention(config: TransformerConfig, rotary: Rotary, linears: Linears) -> M
             linear_qkv=linears.qkv,
             core_attention=ModuleSpec(module=CoreAttention, params={"rotary": rotary}),
             linear_proj=linears.projection,
-            q_layernorm=qk_norm,
-            k_layernorm=qk_norm,
+            q_layernorm=ModuleSpec(module=norm, params={"heads": config.num_attention_heads}),
+            k_layernorm=ModuleSpec(module=norm, params={"heads": config.num_query_groups}),
         ),
     )
 

@@ -71,6 +71,10 @@ class MoeBridge(MBridge):
         """Experts of a layer, without the shared ones."""
         raise NotImplementedError
 
+    def expert_width(self) -> int:
+        """Inner size of an expert."""
+        return int(self.hf_config.moe_intermediate_size)
+
     def shared_size(self) -> int | None:
         """Inner size of the experts that every token passes through, together; None where there are none."""
         return None
@@ -106,7 +110,7 @@ class MoeBridge(MBridge):
         return {
             "num_moe_experts": self.experts(),
             "moe_layer_freq": [int(sparse) for sparse in self.sparse_layers()],
-            "moe_ffn_hidden_size": self.hf_config.moe_intermediate_size,
+            "moe_ffn_hidden_size": self.expert_width(),
             "moe_shared_expert_intermediate_size": self.shared_size(),
             "moe_router_topk": routing.top_k,
             "moe_router_score_function": routing.score,
@@ -126,7 +130,7 @@ class MoeBridge(MBridge):
                 f"--megatron.expert-model-parallel-size {ranks} does not divide the {experts} experts of "
                 f"{self.path}."
             )
-        cut, width = parallel.expert_tensor_size(), int(self.hf_config.moe_intermediate_size)
+        cut, width = parallel.expert_tensor_size(), self.expert_width()
         if width % cut:
             raise ConfigError(
                 f"--megatron.expert-tensor-parallel-size {cut} does not divide the size {width} of an expert "
@@ -173,4 +177,4 @@ class SharedExpertsBridge(MoeBridge):
         return int(self.hf_config.n_routed_experts)
 
     def shared_size(self) -> int:
-        return int(self.hf_config.moe_intermediate_size * self.hf_config.n_shared_experts)
+        return self.expert_width() * int(self.hf_config.n_shared_experts)

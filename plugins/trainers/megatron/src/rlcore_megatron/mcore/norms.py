@@ -1,12 +1,20 @@
 """RMS norms."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
+from megatron.core.tensor_parallel.mappings import (
+    copy_to_tensor_model_parallel_region,
+    reduce_from_tensor_model_parallel_region,
+)
 from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch import Tensor
 from torch.nn import functional
 
+from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.imports import device
 from rlcore_toolkit import fits_kernel, kernel_rms_norm
 
@@ -37,3 +45,38 @@ class Norm(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
+
+
+class JointNorm(torch.nn.Module):
+    """One RMSNorm over all `heads` of a token's queries or keys, of `hidden_size` each.
+
+    A tensor-parallel rank has its heads' part of the weight; the mean square is of the heads of all ranks.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, *, heads: int, **_: Any
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.size = heads * hidden_size
+        own = torch.ones(self.size // parallel.tensor_size(), dtype=config.params_dtype, device=device())
+        self.weight = torch.nn.Parameter(own)
+        set_tensor_model_parallel_attributes(self.weight, is_parallel=True, dim=0, stride=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., heads of this rank, head size] → the same."""
+        if parallel.tensor_size() == 1:
+            return rms_norm(x.flatten(-2), self.weight, self.eps).view_as(x)
+        own = x.flatten(-2).float()
+        # The sum is of all ranks, and so is its gradient.
+        squares = reduce_from_tensor_model_parallel_region(own.square().sum(-1, keepdim=True))
+        scale = (copy_to_tensor_model_parallel_region(squares) / self.size + self.eps).rsqrt()
+        normed: Tensor = (own * scale).to(x.dtype)
+        return (self.weight * normed).view_as(x)
+
+    def sharded_state_dict(
+        self, prefix: str = "", sharded_offsets: Sequence[Any] = (), metadata: Any = None
+    ) -> Any:
+        """What a checkpoint of megatron asks for: where this rank's part is in the whole."""
+        state = self.state_dict(prefix="", keep_vars=True)
+        return make_sharded_tensors_for_checkpoint(state, prefix, {"weight": 0}, sharded_offsets)

@@ -24,7 +24,6 @@ SMALL: Choice = {
     "head_dim": 12,
     "eos_token_id": 1,
     "pad_token_id": None,
-    "bos_token_id": None,
     "kv_lora_rank": 16,
     "q_lora_rank": 20,
     "qk_nope_head_dim": 12,
@@ -76,7 +75,9 @@ def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:
     for name, value in SMALL.items():
         if fields.get(name) is not None:
             fields[name] = value
-    fields["num_hidden_layers"] = layers
+    fields |= {"num_hidden_layers": layers, "bos_token_id": None, "eos_token_id": SMALL["eos_token_id"]}
+    if has_experts(config) and "moe_intermediate_size" not in config:
+        fields["intermediate_size"] = SMALL["moe_intermediate_size"]
     for name in ("layer_types", "mlp_layer_types"):
         if name in fields:
             fields[name] = fields[name][:layers]
