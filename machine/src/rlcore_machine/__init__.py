@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore_machine.fork_server import Forked, ForkServer, name_process
 from rlcore_machine.heap import defer_collection, deferred_collection, keep_memory, settle_heap
-from rlcore_machine.network import LOOPBACK, free_port, listen
+from rlcore_machine.network import LOOPBACK, HeldPort, free_port, listen
 from rlcore_machine.threads import switch_threads_often
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ __all__ = [
     "LOOPBACK",
     "ForkServer",
     "Forked",
+    "HeldPort",
     "ServerProcess",
     "Terminated",
     "defer_collection",

@@ -28,7 +28,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from rlcore import Part, TrainBatch
-from rlcore_machine.network import HeldPort
+from rlcore_machine import HeldPort
 from rlcore_megatron.testing.family import config_class, has_experts, published, shrunk
 from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
 from rlcore_testing.checkpoints import (
