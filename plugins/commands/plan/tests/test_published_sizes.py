@@ -45,6 +45,7 @@ PUBLISHED = {
     "kimi-k2": (1.03e12, 32e9),
     "llama-3-70b": (70.6e9, None),
     "llama-3-8b": (8.03e9, None),
+    "minimax-m2": (230e9, 10e9),
     "moonlight-16b-a3b": (16e9, 3e9),
     "qwen2.5-0.5b": (0.49e9, None),
     "qwen2.5-1.5b": (1.54e9, None),
