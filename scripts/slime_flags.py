@@ -3,7 +3,6 @@
 import itertools
 from pathlib import Path
 
-from rlcore.api.config import flag_name
 from rlcore_import.slime.translate import table
 from rlcore_import.table import Rule
 
@@ -39,27 +38,9 @@ def page() -> str:
 
 
 def _said(rule: Rule) -> str:
-    for word, why in (("implied", rule.implied), ("no meaning", rule.idle), ("not possible", rule.no)):
-        if why:
-            return f"**{word}**: {_escaped(why)}"
-    settings = [rule.to] if rule.to else _settings(rule)
-    own = "FIELD"  # many flags share this row
-    shown = ", ".join(f"`{flag_name(setting).replace('*', own)}`" for setting in settings)
-    note = _escaped(rule.note)
-    if not note or note.startswith(
-        (shown.removesuffix("`"), f"`{flag_name(settings[0])}" if settings else "-")
-    ):
-        return note or shown  # the note names the setting itself
-    return f"{shown}: {note}" if shown else note
-
-
-def _settings(rule: Rule) -> list[str]:
-    mapped = [value for value in (rule.values or {}).values() if isinstance(value, dict)]
-    return list(dict.fromkeys([*rule.set, *(key for value in mapped for key in value)]))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    word, text = rule.told
+    escaped = text.replace("|", "\\|")
+    return f"**{word}**: {escaped}" if word else escaped
 
 
 if __name__ == "__main__":

@@ -127,7 +127,8 @@ def ended(sentence: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or the empty string where nothing is near."""
-    names = list(known)
-    swapped = [candidate for candidate in names if sorted(candidate) == sorted(name)]  # what fast fingers do
-    near = swapped or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    bare = {candidate.lstrip("-"): candidate for candidate in known}  # dashes would make all flags alike
+    word = name.lstrip("-")
+    swapped = [candidate for candidate in bare if sorted(candidate) == sorted(word)]  # what fast fingers do
+    near = swapped or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
+    return f" Did you mean {bare[near[0]]!r}?" if near else ""

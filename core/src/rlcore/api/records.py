@@ -119,8 +119,9 @@ class Source(Component):
 class ForeignSetting:
     """A setting of another framework, or of an earlier version: `name`, with underscores.
 
-    `setting`: the setting of rlcore that replaces it, dotted; empty: no single one does. Where the run has no
-    such setting, `hint` ends the sentence "NAME has it; …", or else `command` tells how to translate it.
+    `setting`: the setting of rlcore that replaces it, dotted, and `hint`, how its values differ; empty: no
+    single one does. Where the run has no such setting, `command` tells how to translate it, or else `hint`
+    ends the sentence "NAME has it; …".
     """
 
     framework: str

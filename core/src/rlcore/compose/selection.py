@@ -268,10 +268,15 @@ class Selection:
         note = "" if meant else self.foreign_note(name)
         meant = meant or (None if note else self._dotted(name))
         if meant:
-            hint = f" Did you mean {shown(meant)!r}?"
+            hint = f" Did you mean {shown(meant)!r}{self._difference(name, meant)}?"
         else:
             hint = note or did_you_mean(shown(name), map(shown, known))
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
+
+    def _difference(self, name: str, setting: str) -> str:
+        """In brackets, how the values of another framework's `name` differ from those of `setting`."""
+        same = (one for one in self.registry.foreign() if (one.name, one.setting) == (name, setting))
+        return next((f" ({one.hint})" for one in same if one.hint), "")
 
     def _called_elsewhere(self, name: str, known: Collection[str]) -> str | None:
         """The setting that another framework calls `name`, or the one that `name` is the last word of."""
@@ -298,7 +303,7 @@ class Selection:
         same = [foreign for foreign in self.registry.foreign() if foreign.name == name]
         return "".join(
             f" {foreign.framework} has it; "
-            f"{foreign.hint or f'`{foreign.command}` tells what stands for it here'}."
+            f"{f'`{foreign.command}` tells what stands for it here' if foreign.command else foreign.hint}."
             for foreign in same
         )
 

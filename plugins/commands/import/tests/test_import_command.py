@@ -38,6 +38,19 @@ def test_a_script_is_written_to_a_file_and_flags_override_it(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--wandb-project", "--wandb-project: `--tracker.wandb.project`"),
+        ("--tis-clip", "--tis-clip: `--correction.tis.high`"),
+        ("--balance-data", "--balance-data: implied: samples are dealt out"),
+    ],
+)
+def test_a_flag_alone_is_a_question(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "slime", flag]) == 0
+    assert capsys.readouterr().out.startswith(said)
+
+
 def test_an_unknown_flag_is_named_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "slime", "--rollout-bach-size", "8", "--seed", "3"]) == 2
     out, err = capsys.readouterr()
@@ -55,7 +68,7 @@ def test_what_slime_does_without_a_flag_is_said(capsys: pytest.CaptureFixture[st
     out, err = capsys.readouterr()
     told = " ".join(err.split())
     assert "--n-samples-per-prompt 1 not possible slime's default; a group of one has no advantage" in told
-    assert "slime's defaults: algo" in told
+    assert "slime's defaults and what follows from the flags: algo" in told
     assert "shuffle = false" in told
     assert "seed = " not in told
     assert tomllib.loads(out)["shuffle"] is False
@@ -99,6 +112,7 @@ HINTS = {
     "--tensor-model-parallel-size": "Did you mean '--megatron.tensor-model-parallel-size'?",
     "--rollout-max-response-len": "Did you mean '--max-response-tokens'?",
     "--num-rollout": "Did you mean '--steps'?",
+    "--global-batch-size": "Did you mean '--minibatches' (prompts times group size, divided by it)?",
     "--decoder-last-pipeline-num-layers": "Did you mean '--megatron.num-layers-in-last-pipeline-stage'?",
     "--custom-tis-function-path": "`rlcore import slime --custom-tis-function-path` tells",
 }

@@ -33,6 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
         "seed": 1234,
         "loss.clip_high": 0.2,
         "engine.publish": "broadcast",
+        "lr_schedule": "linear",
     },
     "--actor-num-nodes 4 --actor-num-gpus-per-node 8 --colocate --rollout-num-gpus-per-engine 16": {
         **{"ranks": 32, "placement": "colocate", "sleep": "all", "engines": 2},
@@ -51,6 +52,14 @@ CASES: dict[str, dict[str, Any]] = {
     "--prompt-data a.jsonl@[0:10]": {"data": "a.jsonl[0:10]"},
     "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
     "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},
+    "--num-steps-per-rollout 4 --lr-warmup-iters 8 --critic-lr-warmup-iters 4 --critic-lr 1e-5": {
+        **{"warmup_steps": 2, "critic_lr_warmup_steps": 1, "critic_lr": 1e-5},
+    },
+    "--lr-decay-style constant": {"lr_schedule": "constant"},
+    "--dynamic-sampling-filter-path "
+    "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std": {"max_refills": 100},
+    "--advantage-estimator cispo --eps-clip 5.0": {"loss.clip_low": 1.0, "loss.clip_high": 5.0},
+    "--eval-prompt-data aime.24 F.jsonl@[0:4]": {"eval.aime_24.data": "F.jsonl[0:4]"},
     "--max-tokens-per-gpu 4096 --context-parallel-size 4 --rollout-max-response-len 8192": {
         "tokens_per_rank": 16384
     },
@@ -247,6 +256,27 @@ def test_a_function_of_a_file_is_the_reward(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "my" / "rewards.py").write_text("def brevity(args, sample): return 0.0\n")
     found = settings("--custom-rm-path my.rewards.brevity")
     assert (found["plugin"], found["reward"]) == ([str(tmp_path / "my" / "rewards.py")], ["brevity"])
+
+
+@pytest.mark.parametrize(
+    ("text", "flag", "found"),
+    [
+        ("--lr-decay-iters 40 --num-rollout 20 --num-steps-per-rollout 2", "--lr-decay-iters", "implied"),
+        ("--lr-decay-iters 50 --num-rollout 20", "--lr-decay-iters", "not possible"),
+        ("--lr-decay-iters 50 --lr-decay-style constant", "--lr-decay-iters", "implied"),
+        ("--lr-warmup-iters 3 --num-steps-per-rollout 2", "--lr-warmup-iters", "not possible"),
+        ("--load M --hf-checkpoint M/", "--load", "implied"),
+        ("--load M --save M", "--load", "implied"),
+        ("--load M", "--load", "not possible"),
+    ],
+)
+def test_what_slime_counts_otherwise_is_said(text: str, flag: str, found: str) -> None:
+    assert verdict(text, flag) == found
+
+
+def test_engines_without_a_number_of_gpus_are_told_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="each; --rollout-num-gpus is missing"):
+        settings("--rollout-num-gpus-per-engine 2")
 
 
 def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:

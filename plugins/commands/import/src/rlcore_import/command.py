@@ -42,14 +42,17 @@ def import_runs() -> None:
 def slime(
     program: Program, /, output: Path | None, given: tuple[str, ...], ignore: bool, words: tuple[str, ...]
 ) -> None:
-    """Translate a run of slime: a run script, or its flags.
+    """Translate a run of slime: a run script, or its flags. One flag without a value: say what stands for it.
 
     Flags after a script override its own. The TOML goes to stdout, and a table of what became of each flag to
     stderr. A flag that rlcore does not know ends the command, after the table, unless --ignore-unknown leaves
     it out.
     """
-    from rlcore_import.slime.translate import translate
+    from rlcore_import.slime.translate import table, translate
 
+    if len(words) == 1 and (rule := table().find(words[0])):
+        click.echo(": ".join(filter(None, (words[0], *rule.told))))
+        return
     translation = translate(_arguments(words, variables(given)), program.plugins.registry)
     text = "# From a run of slime, by rlcore import.\n" + dump_settings(translation.settings)
     _report(translation)
@@ -90,7 +93,11 @@ def _report(translation: Translation[Any]) -> None:
     counts = Counter(row.said.verdict for row in rows)
     console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), highlight=False)
     own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in translation.untouched().items())
-    console.print(f"In the TOML as well, slime's defaults: {own}", highlight=False, markup=False)
+    console.print(
+        f"In the TOML as well, slime's defaults and what follows from the flags: {own}",
+        highlight=False,
+        markup=False,
+    )
 
 
 def _table(rows: list[Row]) -> Table:

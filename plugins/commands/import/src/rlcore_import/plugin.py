@@ -24,10 +24,11 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
         for name, hint in hints(file):
             yield ForeignSetting(framework=framework, name=name, hint=hint)
 
-    for flag, setting in table().settings():
+    for rule in table().whole():
         yield ForeignSetting(
             framework="slime",
-            name=flag.replace("-", "_"),
-            setting=setting,
-            command=f"rlcore import slime --{flag}",
+            name=rule.flag.replace("-", "_"),
+            setting=rule.setting,
+            hint=rule.unit,
+            command=f"rlcore import slime --{rule.flag}",
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
-from rlcore import did_you_mean
+from rlcore import did_you_mean, flag_name
 
 ANY = "*"
 """The end of a name that stands for all that begin so."""
@@ -19,7 +20,7 @@ class Rule:
     """What stands for one flag. Exactly one of `to`, `set`, `by`, `implied`, `idle` and `no` says it.
 
     `values` may stand beside `to` or in its place. Beside `by`, `to` is the setting that a hint names. The
-    head of `slime/flags.toml` explains each.
+    head of `slime/flags.toml` explains each field.
     """
 
     flag: str
@@ -32,12 +33,29 @@ class Rule:
     idle: str = ""
     no: str = ""
     note: str = ""
+    unit: str = ""
     list: bool = False
 
     def __post_init__(self) -> None:
         is_plain = (self.to and not self.by) or self.values is not None
         ways = [is_plain, self.set, self.by, self.implied, self.idle, self.no]
         assert sum(map(bool, ways)) == 1, f"{self.flag}: one way to translate it, found {self}"
+
+    @property
+    def told(self) -> tuple[str, str]:
+        """In one line, what stands for the flag: why no setting does, with a word for it, or which."""
+        for word, why in (("implied", self.implied), ("no meaning", self.idle), ("not possible", self.no)):
+            if why:
+                return word, why
+        mapped = [value for value in (self.values or {}).values() if isinstance(value, dict)]
+        names = list(dict.fromkeys([self.to] if self.to else [*self.set, *itertools.chain(*mapped)]))
+        shown = ", ".join(f"`{flag_name(name).replace(ANY, 'FIELD')}`" for name in names)  # of many flags
+        note = self.note or self.unit
+        if not note or note.startswith(
+            (shown.removesuffix("`"), f"`{flag_name(names[0])}" if names else "-")
+        ):
+            return "", note or shown  # the note names the setting itself
+        return "", f"{shown}: {note}" if shown else note
 
     @property
     def setting(self) -> str:
@@ -73,11 +91,9 @@ class Table:
         """` Did you mean …?` for a flag that is unknown."""
         return did_you_mean(flag, [f"--{name}" for name in self.rules if not name.endswith(ANY)])
 
-    def settings(self) -> Iterator[tuple[str, str]]:
-        """Each flag that is no beginning, and the setting that stands for it; empty where none does alone."""
-        for rule in self.rules.values():
-            if not rule.flag.endswith(ANY):
-                yield rule.flag, rule.setting
+    def whole(self) -> Iterator[Rule]:
+        """The rules of flags that are no beginning."""
+        return (rule for rule in self.rules.values() if not rule.flag.endswith(ANY))
 
 
 def _rules(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[Rule]:

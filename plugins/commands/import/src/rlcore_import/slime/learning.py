@@ -105,6 +105,24 @@ def adam(run: Run, name: str) -> Settings:
     return {f"megatron.{name.replace('-', '_')}": run.real(name, 0)}
 
 
+def warmup(run: Run, name: str) -> Said | Settings:
+    steps, each = run.number(name, 0), run.minibatches or 1
+    if steps % each:
+        return impossible(
+            f"a warm-up is of whole rollouts, each of {each} optimizer steps here; give a multiple of {each}"
+        )
+    return {f"{'critic_lr_' if name.startswith('critic') else ''}warmup_steps": steps // each}
+
+
+def decay_end(run: Run, name: str) -> Said:
+    asked, steps = run.number(name, 0), run.number("num-rollout", 0) * (run.minibatches or 1)
+    if asked == steps:
+        return implied("the schedule ends with the run")
+    if run.text("lr-decay-style") == "constant":
+        return implied("a constant learning rate has no end")
+    return impossible(f"the schedule ends with the run, after {steps} optimizer steps")
+
+
 def minibatches(run: Run, name: str) -> Said | Settings:
     if run.minibatches is None:
         batch = run.text("global-batch-size")
@@ -131,8 +149,11 @@ def freeze(run: Run, name: str) -> Settings:
 
 
 def load(run: Run, name: str) -> Said:
-    if run.text(name).rstrip("/") == run.text("save").rstrip("/"):
+    path = run.text(name).rstrip("/")
+    if path and path == run.text("save").rstrip("/"):
         return implied("rlcore train --resume RUN goes on with a run")
+    if path and path == run.text("hf-checkpoint").rstrip("/"):
+        return implied("a run starts from --model")
     return impossible(
         "rlcore does not read slime's checkpoints; export it to Hugging Face's format, for --model"
     )

@@ -7,6 +7,7 @@ dashes, it gives the settings that stand for the flag, or says why there are non
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,18 @@ REWARDS: Mapping[str, Settings] = {
     "gpqa": {"reward": ["multiple_choice"]},
 }
 """`--rm-type` → what scores here."""
+OTHER_REWARDS = ("boxed_math", "remote_rm")
+"""Those that need more than a name."""
 
 
 def data(run: Run, name: str) -> Settings:
-    path, at, rows = run.text(name).partition("@[")
-    return {"data": f"{path}[{rows}" if at else path}
+    return {"data": _sliced(run.text(name))}
+
+
+def _sliced(text: str) -> str:
+    """A file and its rows, as rlcore writes them."""
+    path, at, rows = text.partition("@[")
+    return f"{path}[{rows}" if at else path
 
 
 def input_key(run: Run, name: str) -> Settings:
@@ -90,7 +98,9 @@ def reward(run: Run, name: str) -> Said | Settings:
             "only --reward math takes the answer from a box; write a --reward (docs/rewards.md)"
         )
     if kind not in REWARDS:
-        return impossible(f"expected one of {', '.join(REWARDS)}; write a --reward (docs/rewards.md)")
+        return impossible(
+            f"expected one of {', '.join((*REWARDS, *OTHER_REWARDS))}; write a --reward (docs/rewards.md)"
+        )
     return REWARDS[kind]
 
 
@@ -129,7 +139,10 @@ def evaluations(run: Run, name: str) -> Said | Settings:
         words = ("aime", *words)  # slime's own name for a set without one
     if len(words) % 2:
         return impossible("expected NAME PATH of each set")
-    sets = {key.lower().replace("-", "_"): path for key, path in zip(words[::2], words[1::2], strict=True)}
+    sets = {
+        re.sub(r"\W", "_", key.lower()): _sliced(path)
+        for key, path in zip(words[::2], words[1::2], strict=True)
+    }
     if name == "eval-prompt-data":
         return {
             key: value

@@ -103,17 +103,19 @@ class Run:
     def clip(self) -> dict[str, Any]:
         """Bounds of the policy ratio."""
         low = self.real("eps-clip", 0.2)
-        return {"loss.clip_low": low, "loss.clip_high": self.real("eps-clip-high", low)}
+        # a ratio is never below 0, so that CISPO's 5 bounds it as little as 1
+        return {"loss.clip_low": min(low, 1.0), "loss.clip_high": self.real("eps-clip-high", low)}
 
     @property
     def engines(self) -> dict[str, Any]:
         """How many engines, of how many GPUs each. ConfigError."""
-        gpus = self.number("rollout-num-gpus", self.ranks if self.has("colocate") else 1)
+        assumed = self.ranks if self.has("colocate") else 1
+        gpus = self.number("rollout-num-gpus", assumed)
         each, stages = self.number("rollout-num-gpus-per-engine", 1), self.number("sglang-pp-size", 1)
         if not each or not stages or gpus % each or each % stages:
             raise ConfigError(
                 f"--rollout-num-gpus-per-engine: found {each}, expected a divisor of the {gpus} GPUs of all "
-                f"engines and a multiple of the {stages} stages of each."
+                f"engines and a multiple of the {stages} stages of each{self._unsaid()}."
             )
         settings: dict[str, Any] = {"engines": gpus // each}
         if each > stages:
@@ -122,3 +124,9 @@ class Run:
         if each > node:
             settings["sglang.nnodes"] = each // node
         return settings
+
+    def _unsaid(self) -> str:
+        """Where the number of the engines' GPUs is a default: that it is one."""
+        return (
+            "" if self.has("rollout-num-gpus") or self.has("colocate") else "; --rollout-num-gpus is missing"
+        )

@@ -59,6 +59,7 @@ def _defaults(run: Run) -> dict[str, Any]:
     }
     settings |= {
         "seed": 1234,
+        "lr_schedule": "linear",
         "weight_decay": 0.01,
         "ranks": run.ranks,
         "max_prompt_tokens": run.prompt_tokens,
@@ -73,6 +74,8 @@ def _defaults(run: Run) -> dict[str, Any]:
         half = run.max_tokens // 2
         return settings | {"max_prompt_tokens": half, "max_response_tokens": half}
     settings |= {"placement": "split", "group_size": 1, "eval_every": 0}
+    if run.has("dynamic-sampling-filter-path"):
+        settings["max_refills"] = 100  # slime draws anew until the step is full
     if not run.has("colocate"):
         settings["engine.publish"] = "broadcast"  # as slime does, by NCCL
     elif not run.has("debug-rollout-only"):
