@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import tomllib
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,12 +114,14 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         display.phase(LOADING)
         from rlcore.runtime.train import train
 
-        summary = train(resolved, run_dir=run_dir, resume=resume, display=display)
+        with redirect_stdout(sys.stderr) if params["as_json"] else nullcontext():  # what plugins print
+            summary = train(resolved, run_dir=run_dir, resume=resume, display=display)
         display.finish(summary)
     run_dir = Path(summary.run)
     if "view" in getattr(click.get_current_context().find_root().command, "commands", ()):
         click.echo(
-            f"curves, samples and what each metric means: rlcore view {run_dir}", err=params["as_json"]
+            f"curves, samples and what each metric means: rlcore view {shlex.quote(str(run_dir))}",
+            err=params["as_json"],
         )
     if summary.exit_reason in ("interrupted", "terminated", "sigterm"):
         click.echo(_kept(run_dir), err=params["as_json"])
@@ -145,7 +150,7 @@ def _kept(run_dir: Path) -> str:
             "no checkpoint: this run cannot be resumed. --save-every N saves every N steps; SIGTERM, unlike "
             "Ctrl-C, saves before it ends a run."
         )
-    return f"checkpoint of step {newest.name}: go on with rlcore train --resume {run_dir}"
+    return f"checkpoint of step {newest.name}: go on with rlcore train --resume {shlex.quote(str(run_dir))}"
 
 
 def _check_target(out: Path, resolved: Resolved) -> None:

@@ -199,12 +199,14 @@ def test_a_reward_must_be_chosen_for_a_file(make: Make, tmp_path: Path) -> None:
     )
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_can_and_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--config .*gone\.toml: No such file or directory\.$"):
         toml.read_settings(tmp_path / "gone.toml")
     (tmp_path / "bad.toml").write_text("steps = \n")
     with pytest.raises(ConfigError, match=r"^--config .*bad\.toml: found broken TOML \(Invalid value"):
         toml.read_settings(tmp_path / "bad.toml")
+    (tmp_path / "windows.toml").write_bytes(b"\xef\xbb\xbfsteps = 3\r\n")
+    assert toml.read_settings(tmp_path / "windows.toml") == {"steps": 3}
 
 
 TINY = {

@@ -87,7 +87,7 @@ def test_a_scale_that_means_nothing_is_refused(scale: float) -> None:
 
 
 class Faulty(Callback):
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def after_step(self, step: int, metrics: Any) -> RunControl | None:
@@ -100,6 +100,8 @@ class Faulty(Callback):
 def test_a_fault_names_the_callback() -> None:
     with pytest.raises(PluginError, match="The callback 'a' failed: KeyError: 'loss'"):
         Callbacks({"a": Faulty(KeyError("loss"))}).after_step(1, {})
+    with pytest.raises(PluginError, match="The callback 'a' failed: SystemExit: 9"):
+        Callbacks({"a": Faulty(SystemExit(9))}).after_step(1, {})
     with pytest.raises(DataError, match="its own words"):
         Callbacks({"a": Faulty(DataError("its own words"))}).after_step(1, {})
     with pytest.raises(PluginError, match=r"The callback 'a' failed: TypeError: .*set"):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlcore.api.errors import ConfigError
-from rlcore.runtime.run_folder import run_folder
+from rlcore.api.errors import CheckpointError, ConfigError
+from rlcore.runtime.run_folder import alone_in, run_folder
 
 
 def test_it_is_its_owners_alone(tmp_path: Path) -> None:
@@ -61,3 +65,31 @@ def test_a_folder_that_cannot_be_made_leaves_no_parents(tmp_path: Path) -> None:
     ):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_which_a_run_goes_on_is_taken(tmp_path: Path) -> None:
+    """Until that process ends, however it ends; what it has forked does not hold it."""
+    code = """
+import os, sys, time
+from pathlib import Path
+from rlcore.runtime.run_folder import alone_in
+with alone_in(Path(sys.argv[1])):
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+    time.sleep(60)
+"""
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        child = int(other.stdout.readline())
+        with (
+            pytest.raises(CheckpointError, match=f"process {other.pid} runs in it; end that one first"),
+            alone_in(tmp_path),
+        ):
+            pass
+        other.kill()
+        other.wait()
+        with alone_in(tmp_path):
+            assert (tmp_path / ".lock").read_text() == str(os.getpid())
+        os.kill(child, signal.SIGKILL)

@@ -43,8 +43,8 @@ def read_settings(path: Path, asked: str = "--config") -> dict[str, Any]:
     Raises `ConfigError`. `asked`: the flag that names the file, for the error.
     """
     try:
-        with path.open("rb") as file:
-            return dict(flatten(tomllib.load(file)))
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows put a mark in front
+        return dict(flatten(tomllib.loads(text)))
     except OSError as error:
         raise ConfigError(f"{asked} {path}: {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

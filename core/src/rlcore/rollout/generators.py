@@ -88,7 +88,7 @@ def blamed(name: str) -> Iterator[None]:
         yield
     except RlcoreError:
         raise
-    except (Exception, asyncio.CancelledError) as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
         task = asyncio.current_task()
         # `cancelling` counts the requests to cancel this task; 0: something inside was cancelled, such as a
         # task of the generator's own.

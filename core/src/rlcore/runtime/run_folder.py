@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -32,6 +33,8 @@ METRICS_FILE = "metrics.jsonl"
 """The metrics: a flat JSON object a step, with `step`, `weight_version`, and names with a slash."""
 SAMPLES_FOLDER = "samples"
 """The samples: `eval-STEP.jsonl` and `rollout-STEP.jsonl`."""
+LOCK = ".lock"
+"""The file that a run holds while it goes on, with its process id."""
 _PRIVATE = 0o700
 """Prompts, samples and weights are their owner's."""
 PLUGINS = "plugins"
@@ -71,6 +74,33 @@ def run_folder(run_dir: Path | None, name: str = "", *, resume: bool = False) ->
         shutil.rmtree(folder, ignore_errors=True)
         _remove_empty(made)
         raise
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Within, no other process runs in `folder`; `CheckpointError` where one does.
+
+    The lock ends with this process, however it ends, and what it forks has no part in it.
+    """
+    try:
+        file = (folder / LOCK).open("a+")
+    except OSError:  # whoever writes there next says why it cannot be
+        yield
+        return
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            file.seek(0)
+            raise CheckpointError(
+                f"--resume {folder}: process {file.read() or 'unknown'} runs in it; end that one first."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from rlcore.runtime.placement import bundles_of, cpus_of, place
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.provenance import Provenance
 from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
-from rlcore.runtime.run_folder import run_folder, write_settings
+from rlcore.runtime.run_folder import alone_in, run_folder, write_settings
 from rlcore.runtime.run_processes import STOPPING, RunProcesses
 from rlcore.tracking.display import Display, Summary
 from rlcore_machine.signals import Terminated, signals_raise
@@ -35,10 +36,16 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
     begin = time.monotonic()
     parts = (resolved.trainer, resolved.engine)
     # `_stop_shown` comes last, so that it speaks before the cluster is closed.
-    with signals_raise(), opened(resolved.cluster, parts) as (cluster, reaper), _stop_shown(display):
+    with (
+        ExitStack() as held,
+        signals_raise(),
+        opened(resolved.cluster, parts) as (cluster, reaper),
+        _stop_shown(display),
+    ):
         # An error in here removes the folder again; a run that has begun keeps it.
         name = f"{resolved.algorithm}-{Path(resolved.model.name).name}"
         with run_folder(run_dir, name, resume=resume is not None) as folder:
+            held.enter_context(alone_in(folder))
             display.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
             if note:

@@ -179,6 +179,9 @@ def test_an_error_names_the_line_of_the_function_alone() -> None:
     assert isinstance(failure, Failure)
     line = fails.__code__.co_firstlineno + 1
     assert failure.reason == f"ValueError: 4 ({__file__}, line {line})"
+    [failure, _] = checked_scores(FunctionReward(lambda response: None), GROUP)
+    assert isinstance(failure, Failure)
+    assert "it returned None; expected a number or a Score" in failure.reason
     [failure, _] = checked_scores(part("of_columns").build(settings={}), GROUP)
     assert isinstance(failure, Failure)
     assert failure.reason.endswith("(reward, teacher, …)")

@@ -127,7 +127,7 @@ class FunctionReward:
         }
         columns.update({name: value for name, value in whole.items() if name in self._names})
         [answers] = self._called([columns])
-        return [replace(score, parts={**logged, **score.parts}) for score in map(_score, answers)]
+        return [replace(score, parts={**logged, **score.parts}) for score in map(_of_group, answers)]
 
     def _called(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
         # A function, or an object whose `__call__` is one.
@@ -172,13 +172,18 @@ class FunctionReward:
 def _score(answer: Any) -> Score:
     """`answer` as a score: it is a number, a `Score`, or verl's dict of a `score` and numbers, which become
     parts.
-
-    None counts as 0: in TRL it means that the function does not apply to the sample.
     """
+    if answer is None:
+        raise ValueError("it returned None; expected a number or a Score.")
     if isinstance(answer, Score):
         return answer
     if isinstance(answer, Mapping):
         numbers = {name: value for name, value in answer.items() if isinstance(value, int | float)}
         parts = {name: value for name, value in numbers.items() if name != "score"}
         return Score(value=answer["score"], parts=parts)
-    return Score(value=0.0 if answer is None else answer)
+    return Score(value=answer)
+
+
+def _of_group(answer: Any) -> Score:
+    """The same of one of a group. In TRL None means that the function does not apply to the sample."""
+    return Score(value=0.0) if answer is None else _score(answer)
