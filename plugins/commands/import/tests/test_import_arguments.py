@@ -131,6 +131,7 @@ READ_AS_BASH_DOES = {
     "more text": ('R="--n 1"\nR+=" --lr 3"\npython3 train.py $R\n', {"--n": ("1",), **LR}),
     "an array behind a text": ('R="--n 1"\nR+=(--lr 3)\npython3 train.py ${R[@]}\n', {"--n": ("1",), **LR}),
     "a star": ("A=(--lr 3)\npython3 train.py ${A[*]}\n", LR),
+    "an item that is set": ("A=(--lr 1)\nA[1]=3\npython3 train.py ${A[@]}\n", LR),
     "an item": ("A=(2 3)\npython3 train.py --lr ${A[1]} --n ${#A[@]}\n", {**LR, "--n": ("2",)}),
     "a semicolon": ("N=3; M=8\npython3 train.py --lr $N --n $M\n", {**LR, "--n": ("8",)}),
     "a colon": (": ${N:=3}\npython3 train.py --lr $N\n", LR),
@@ -144,6 +145,14 @@ READ_AS_BASH_DOES = {
     "a test's array": ("A=()\n[ $D ] && A+=(--lr 3)\npython3 train.py ${A[@]}\n", LR),
     "a case": ('case "$S" in\n a) A=(--lr 2);;\n *) A=(--lr 3);;\nesac\npython3 train.py ${A[@]}\n', LR),
     "a loop's variable": ("N=1\nfor N in 2 3; do\n python3 train.py --lr $N\ndone\n", {"--lr": ("$N",)}),
+    "a number that grows in a loop": (
+        "N=1\nfor i in 1 2; do N=$((N * 2)); done\npython3 train.py --lr $N\n",
+        {"--lr": ("$N",)},
+    ),
+    "a loop that reads arguments": (
+        "N=3\nwhile [ $1 ]; do\n A+=(--n 1); shift\ndone\nA+=(--lr 3)\npython3 train.py --lr $N\n",
+        LR,
+    ),
     "a function": ('launch(){ python3 train.py "$@"; }; launch --lr 3\n', LR),
     "a function of many lines": (
         'A=(--lr 3)\nfunction go {\n local N=$1; shift\n python3 train.py "$@" --n $N\n}\ngo 1 ${A[@]}\n',
@@ -154,6 +163,12 @@ READ_AS_BASH_DOES = {
     "what stops it first": ("pkill -f train.py\nsudo pkill -f train.py\npython3 train.py --lr 3\n", LR),
     "a subshell": ("(cd /x && python3 train.py --lr 3) 2>&1 | tee x.log\n", LR),
     "a text for another program": ("python3 - <<'E'\nit's (\nE\npython3 train.py --lr 3\n", LR),
+    "a shell of its own": ("N=3\n(N=4; cd /x)\n(N=$N; python3 train.py --lr $N)\n", LR),
+    "a case in brackets": ("N=3\ncase $S in\n a) echo ;;\n (b) N=3 ;;\nesac\npython3 train.py --lr $N\n", LR),
+    "a sum that sets": ("N=3\n((N *= 2))\nlet M=2\npython3 train.py --lr $N\n", {"--lr": ("$N",)}),
+    "a sum that compares": ("N=3\nif ((N == 2)); then M=1; fi\npython3 train.py --lr $N\n", LR),
+    "set": ('set -ex\nset -- --lr 3\npython3 train.py "$@"\n', LR),
+    "export in quotes": ('export "N=3"\npython3 train.py --lr $N\n', LR),
     "a sum": ("((i++))\npython3 train.py --lr $((2 ** 3 % 5))\n", LR),
     "a value of its own": ("N=2 python3 train.py --lr 3 --n $N\n", {**LR, "--n": ("$N",)}),
     "a program without a name": (
@@ -212,7 +227,15 @@ REFUSED = {
     ),
     "an array that is read": (
         "mapfile -t A < flags.txt\npython3 train.py --lr 1 ${A[@]}\n",
-        r"line 2: found A, which .*line 1 fills as it runs, expected an array",
+        r"line 2: found A, which .*line 1 fills, expected an array in one piece",
+    ),
+    "an array of single items": (
+        "A=(--lr 1)\nA[1]+=2\npython3 train.py ${A[@]}\n",
+        r"line 3: found A, which .*line 2 fills, expected an array in one piece",
+    ),
+    "an array that grows in a loop": (
+        "for i in 1 2; do A+=(--lr 1); done\npython3 train.py ${A[@]}\n",
+        r"line 2: found A, which .*line 1 fills",
     ),
     "part of an array": (
         "A=(--lr 1 --n 2)\npython3 train.py ${A[@]:0:2}\n",

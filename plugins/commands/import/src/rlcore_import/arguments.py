@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlcore import ConfigError
-from rlcore_import.bash_script import ENTRY, Script, as_name
+from rlcore_import.bash_script import Script, as_name
+from rlcore_import.bash_training import ENTRY
 from rlcore_import.bash_values import Values
 
 

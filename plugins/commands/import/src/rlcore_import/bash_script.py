@@ -11,58 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlcore import ConfigError
+from rlcore_import.bash_training import ENTRY, LOOKS_AT, STARTS, entry, flags_of, second_command, within_text
 from rlcore_import.bash_values import Values, plain
 from rlcore_import.bash_words import Array, Command, read
 
-ENTRY = re.compile(r"\S*\btrain\w*\.py")
-"""The training program."""
-
 _KEYWORDS = {
-    "if",
-    "then",
-    "elif",
-    "else",
-    "fi",
-    "while",
-    "until",
-    "do",
-    "done",
-    "esac",
-    "{",
-    "}",
-    "!",
-    "time",
+    *("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "esac", "{", "}", "!", "time"),
 }
 _DECLARE = {"declare", "typeset", "export", "local", "readonly"}
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-_LOOKS_AT = {
-    *(
-        "[",
-        "[[",
-        "awk",
-        "cat",
-        "chmod",
-        "cp",
-        "diff",
-        "echo",
-        "exit",
-        "git",
-        "grep",
-        "head",
-        "kill",
-        "ln",
-        "ls",
-    ),
-    *("mv", "pgrep", "pkill", "printf", "ps", "rm", "sed", "tail", "tar", "test", "touch", "trap", "wc"),
-}
-"""Programs that may name the training program, and do not start it."""
-
-_LOOKS_FOR = {"grep", "kill", "pgrep", "pkill"}
-"""These also behind `sudo` or `docker exec`."""
-
-_CHANGES = {"for", "select", "unset", "read", "mapfile", "readarray", "shift"}
+_CHANGES = {"for", "select", "unset", "read", "mapfile", "readarray", "set", "shift", "let"}
+_SET_BY_SUM = re.compile(r"([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
+_ITEM = re.compile(r"([A-Za-z_]\w*)\[(.*?)\]?=(.*)", re.DOTALL)
 _ARRAY_USED = re.compile(r"\$\{([A-Za-z_]\w*)\[")
-_STARTS = re.compile(r"\bpython\S*\s(?:\S+\s+)*?\S*\btrain\w*\.py")
 _ENVIRONMENT = re.compile(
     r"(?:.*/)?(?:activate|conda\.sh|setvars\.sh|set_env\.sh|\.\w*rc|\.\w*profile)|/etc/.*"
 )
@@ -73,7 +34,8 @@ _ENVIRONMENT = re.compile(
 class Script:
     """`command`: the words of the training command, from its program on; `started`: where it stands.
 
-    `files`: what the script writes, by path. `gone`: where a file is read that is not there, and its name.
+    `files`: what the script writes, by path. `_gone`: files that it reads and that are not there, each with
+    its place. `_unread`: arrays that it fills as it runs, and where.
     """
 
     values: Values
@@ -90,6 +52,7 @@ class Script:
 
     _quoted: str = ""
     _branches: int = 0
+    _loops: list[str] = field(default_factory=list)
     _before: str = ""
     """What the command before was: "train", "test", or other."""
 
@@ -118,7 +81,7 @@ class Script:
 
     def _refuse_hidden(self) -> None:
         if self._quoted:
-            raise ConfigError(_in_text(self._quoted))
+            raise ConfigError(within_text(self._quoted))
         for name, body in self._functions.items():
             for command in body:
                 if any(isinstance(word, str) and ENTRY.fullmatch(word) for word in command.words):
@@ -130,26 +93,37 @@ class Script:
     def _of_others(self) -> list[str]:
         if len(self._others) > 1:
             (first, _), (second, _) = self._others[:2]
-            raise ConfigError(_two(second, first))
+            raise ConfigError(second_command(second, first))
         for _, words in self._others:
-            return _flags(words)
-        arrays = [items for items in self.values.arrays.values() if _flags(items[:1])]
+            return flags_of(words)
+        arrays = [items for items in self.values.arrays.values() if flags_of(items[:1])]
         return [item for items in arrays for item in items]
 
-    def _run_all(self, commands: list[Command]) -> None:
+    def _run_all(self, commands: list[Command], inside: int = 0) -> None:
+        """`inside`: the brackets around all of them."""
+        shells: dict[tuple[int, ...], Values] = {(): self.values}
         at = 0
         while at < len(commands):
+            self._enter(commands[at].shells[inside:], shells)
             body = _body(commands[at:])
             if body:
                 self._functions[str(commands[at].words[1])] = body
             else:
                 self._run(commands[at])
             at += len(body) or 1
+        self.values = shells[()]
+
+    def _enter(self, shell: tuple[int, ...], shells: dict[tuple[int, ...], Values]) -> None:
+        """What a shell of brackets sets holds within them alone."""
+        if shell not in shells:
+            self._enter(shell[:-1], shells)
+            shells[shell] = self.values.copy()
+        self.values = shells[shell]
 
     def _run(self, command: Command) -> None:
         count = _keywords(command.words)
         words = command.words[count:]
-        self._branches += command.words[:count].count("if") - command.words[:count].count("fi")
+        self._nest(command.words[:count])
         tested = self._before == "test" and command.after in ("&&", "||")
         before, self._before = self._before, ""
         first = next((at for at, word in enumerate(words) if not _assigns(word)), len(words))
@@ -157,17 +131,29 @@ class Script:
         if called:  # what stands before it, `A=1 python3 …`, holds for the command alone
             self._start(command, called, before)
         if not called or called[0] in _DECLARE:
-            for word in filter(_assigns, words):
+            for word in filter(_assigns, map(_unquoted, words)):
                 self._assign(word, command.where, tested)
+
+    def _nest(self, keywords: list[str | Array]) -> None:
+        for word in keywords:
+            self._branches += (word == "if") - (word == "fi")
+            if word in ("while", "until"):
+                self._loops.append(str(word))
+            elif word == "done" and self._loops:
+                self._loops.pop()
 
     def _assign(self, word: str | Array, where: str, tested: bool) -> None:
         values = self.values
+        if "for" in self._loops and (name := _grows(word)):  # once for each round
+            values.forget(name)
+            self._unread[name] = where
+            return
         if isinstance(word, Array):
             values.extend(word.name, word.words, more=word.more)
             return
         name, more, right = _parts(word)
         value = (values.text(f"${{{name}}}") if more else "") + values.text(right)
-        if _STARTS.search(value):
+        if STARTS.search(value):
             self._quoted = where
         if not (tested and name in values.variables):  # `[ … ] && A=b` changes nothing that is set
             values.assign(name, value)
@@ -193,7 +179,17 @@ class Script:
             count = int(more[0]) if more and more[0].isdigit() else 1
             self.values.own = self.values.own and self.values.own[count:]
             return
-        for name in more[:1] if first in ("for", "select") else more:
+        if first == "set":
+            if more[:1] == ["--"]:
+                self.values.own = self.values.all_fields(more[1:])
+            return
+        if first == "let":
+            more = _SET_BY_SUM.findall(" ".join(more))
+            self._before = "test"
+        if first in ("for", "select"):
+            self._loops.append("for")
+            more = more[:1]
+        for name in more:
             if name.isidentifier():
                 self.values.forget(name)
                 if first in ("read", "mapfile", "readarray"):
@@ -206,13 +202,14 @@ class Script:
         outer, own = self.values.own, self.values.all_fields(words)
         self._running.append(name)
         self.values.own = own
-        self._run_all(self._functions[name])
+        body = self._functions[name]
+        self._run_all(body, inside=len(body[0].shells))
         self.values.own = outer
         self._running.pop()
 
     def _write(self, command: Command) -> None:
         body = command.text or ""
-        if _STARTS.search(body):
+        if STARTS.search(body):
             self._quoted = command.where
         path = as_name(plain(self.values.text(command.target)))
         self.files[path] = body if command.literal else plain(self.values.text(body, quoted=True))
@@ -234,10 +231,15 @@ class Script:
 
     def _other(self, command: Command, words: list[str], before: str) -> None:
         """Any program: perhaps the one that trains."""
-        fields = [plain(word) for word in self.values.final(self.values.all_fields(words))]
-        at = _entry(fields)
+        if item := _ITEM.fullmatch(words[0]):  # A[0]=b
+            if "for" in self._loops or not self.values.replace_item(*item.groups()):
+                self.values.forget(item[1])
+                self._unread[item[1]] = command.where
+            return
+        fields = self.values.final(self.values.all_fields(words))
+        at = entry(fields)
         if self._is_text(fields, command):
-            raise ConfigError(_in_text(command.where))
+            raise ConfigError(within_text(command.where))
         if at is not None:
             self._train(command.where, words, fields[at:])
         elif before == "train" and command.after == "\n" and words[0].startswith("--"):
@@ -247,24 +249,24 @@ class Script:
             )
         elif before == "train" and all(_ARRAY_USED.match(word.strip('"')) for word in words):
             self._take(command.where, words, fields)  # as if the backslash before it were there
-        elif fields[:1] and fields[0] not in _LOOKS_AT:
+        elif fields[:1] and fields[0] not in LOOKS_AT:
             self._maybe_trains(command, words, fields)
         if fields[:1] and fields[0] in ("[", "[[", "test"):
             self._before = "test"
 
     def _is_text(self, fields: list[str], command: Command) -> bool:
         """Whether a shell is handed the training command as a text."""
-        if not fields or fields[0] in _LOOKS_AT:
+        if not fields or fields[0] in LOOKS_AT:
             return False
-        text = any(_STARTS.search(word) for word in fields)
-        if text or (command.text is not None and _STARTS.search(command.text)):
+        text = any(STARTS.search(word) for word in fields)
+        if text or (command.text is not None and STARTS.search(command.text)):
             self._quoted = command.where
         runs = fields[0] in ("eval", "ssh") or any(re.fullmatch(r"-[a-z]*c", word) for word in fields)
-        return runs and (text or (fields[0] == "eval" and _entry(fields) is not None))
+        return runs and (text or (fields[0] == "eval" and entry(fields) is not None))
 
     def _train(self, where: str, words: list[str], fields: list[str]) -> None:
         if self.started:
-            raise ConfigError(_two(where, self.started))
+            raise ConfigError(second_command(where, self.started))
         self.started = where
         self._take(where, words, fields)
 
@@ -275,8 +277,8 @@ class Script:
                 continue
             if name in self._unread:
                 raise ConfigError(
-                    f"{where}: found {name}, which {self._unread[name]} fills as it runs, expected an array "
-                    f"such as {name}=(--lr 1e-6); write it so."
+                    f"{where}: found {name}, which {self._unread[name]} fills, expected an array in one "
+                    f"piece such as {name}=(--lr 1e-6); write it so."
                 )
             if self._gone:
                 raise ConfigError(
@@ -293,7 +295,7 @@ class Script:
     def _maybe_trains(self, command: Command, words: list[str], fields: list[str]) -> None:
         """Keep a command that is handed flags of arrays, for a script that does not name the program."""
         arrays = [self.values.arrays.get(name, []) for name in _ARRAY_USED.findall(" ".join(words))]
-        if any(_flags(items[:1]) for items in arrays):
+        if any(flags_of(items[:1]) for items in arrays):
             self._others.append((command.where, fields))
 
 
@@ -316,43 +318,27 @@ def _places(named: str, script: Path) -> Iterator[Path]:
                 yield folder.joinpath(*parts[start:])
 
 
-def _two(second: str, first: str) -> str:
-    return (
-        f"{second}: found a second training command (the first is in {first}), expected one; make one script "
-        "for each, or comment the other out."
-    )
-
-
-def _in_text(where: str) -> str:
-    return (
-        f"{where}: found the training command inside a quoted text, expected it as a command of its own; "
-        "write it on a line without the quotes around it."
-    )
-
-
-def _entry(fields: list[str]) -> int | None:
-    """Where the training program is named by a command that starts it."""
-    at = next((at for at, word in enumerate(fields) if ENTRY.fullmatch(word) and "=" not in word), None)
-    if at is None or fields[0] in _LOOKS_AT or _LOOKS_FOR.intersection(fields[:at]):
-        return None
-    return at
-
-
-def _flags(words: list[str]) -> list[str]:
-    """`words` from the first flag on; behind ` -- ` if it is there."""
-    words = words[words.index("--") + 1 :] if "--" in words else words
-    first = next((at for at, word in enumerate(words) if re.match(r"--[A-Za-z]", word)), len(words))
-    return words[first:]
-
-
 def _assigns(word: str | Array) -> bool:
     return isinstance(word, Array) or _ASSIGNED.fullmatch(word) is not None
+
+
+def _unquoted(word: str | Array) -> str | Array:
+    """`export "A=b"` without its quotes."""
+    return word[1:-1] if isinstance(word, str) and len(word) > 1 and word[0] in "\"'" else word
 
 
 def _parts(word: str) -> tuple[str, bool, str]:
     assigned = _ASSIGNED.fullmatch(word)
     assert assigned
     return assigned[1], bool(assigned[2]), assigned[3]
+
+
+def _grows(word: str | Array) -> str:
+    """The name that an assignment of a loop makes of its own value; or ""."""
+    if isinstance(word, Array):
+        return word.name if word.more or f"{{{word.name}[" in " ".join(word.words) else ""
+    name, more, right = _parts(word)
+    return name if more or re.search(rf"\$\(\(.*\b{name}\b|\$\{{?{name}\b", right) else ""
 
 
 def _keywords(words: Sequence[str | Array]) -> int:

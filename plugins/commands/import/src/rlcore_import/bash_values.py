@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlcore_import.bash_words import after_element
@@ -65,6 +65,11 @@ class Values:
         else:
             self.variables[name] = value
 
+    def copy(self) -> Values:
+        """For a shell of its own."""
+        arrays = {name: [*items] for name, items in self.arrays.items()}
+        return replace(self, variables=dict(self.variables), arrays=arrays)
+
     def all_fields(self, words: Sequence[str]) -> list[str]:
         return [one for word in words for one in self.fields(word)]
 
@@ -75,6 +80,14 @@ class Values:
             held = self.arrays.get(name) or (self.fields(f"${name}") if name in self.variables else [])
         self.arrays[name] = [*held, *(one for word in words for one in self.fields(word, early=True))]
         self.variables.pop(name, None)
+
+    def replace_item(self, name: str, index: str, word: str) -> bool:
+        """`A[1]=b`; False: the array has no such item."""
+        items = self.arrays.get(name, [])
+        if not (index.isdigit() and int(index) < len(items)):
+            return False
+        items[int(index)] = self.text(word)
+        return True
 
     def forget(self, name: str) -> None:
         """What is set as the script runs."""

@@ -34,6 +34,7 @@ class Command:
     """`where`: its file and line. `after`: the operator before it. `text`: the lines after `<<END`.
 
     `literal`: bash leaves the variables in `text` alone. `target`: the file that `>` names.
+    `shells`: the brackets that it stands in, by number; each is a shell of its own.
     """
 
     where: str
@@ -42,6 +43,7 @@ class Command:
     target: str = ""
     text: str | None = None
     literal: bool = False
+    shells: tuple[int, ...] = ()
 
 
 def read(text: str, name: str) -> list[Command]:
@@ -89,6 +91,8 @@ class _Reader:
         self.text, self.name, self.at = text, name, 0
         self.command = Command(where=self._where(0), after="\n")
         self.found: list[Command] = []
+        self.shells: tuple[int, ...] = ()
+        self.opened = 0
         self.waiting: list[tuple[Command, str, bool]] = []
         """Commands whose `<<END` is read at the end of the line: END, and whether tabs before it count."""
 
@@ -116,8 +120,10 @@ class _Reader:
         return self.text.startswith(("<(", ">("), self.at)
 
     def _operator(self, operator: str) -> None:
-        if operator == "(" and self.text.startswith("(", self.at):  # ((i += 1)): a sum, which is no flag's
-            self.at = self._checked(lambda: _after(self.text, self.at + 1, ")", quoted=False))
+        if operator == "(" and self.text.startswith("(", self.at):  # ((i += 1)), as `let "i += 1"`
+            start = self.at + 1
+            self.at = self._checked(lambda: _after(self.text, start, ")", quoted=False))
+            self.command.words += ["let", self.text[start : self.at - 1]]
         elif operator.startswith(("<", ">", "&>")):
             self._redirect(operator)
         else:
@@ -151,7 +157,12 @@ class _Reader:
     def _end(self, operator: str) -> None:
         if self.command.words or self.command.text is not None or self.command.target:
             self.found.append(self.command)
-        self.command = Command(where=self._where(self.at), after=operator)
+        if operator == "(":
+            self.opened += 1
+            self.shells = (*self.shells, self.opened)
+        elif operator == ")":
+            self.shells = self.shells[:-1]  # of `a)` in a case there is none
+        self.command = Command(where=self._where(self.at), after=operator, shells=self.shells)
 
     def _add(self) -> None:
         if not self.command.words:
