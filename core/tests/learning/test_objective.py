@@ -1,9 +1,11 @@
 """`rlcore.learning.objective` and `rlcore.learning.preparation`: the reduction that core owns."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +18,20 @@ from rlcore.api.errors import NotFiniteError, PluginError, RunError
 from rlcore.api.inputs import Input
 from rlcore.api.maths import Normalizer, importance_ratio
 from rlcore.api.trainer import LossResult, TokenOutputs
-from rlcore.api.training import CorrectionInputs, Loss, LossInputs, LossOutput, TokenWeights
+from rlcore.api.training import (
+    AdvantageEstimator,
+    AdvantageOutput,
+    CorrectionInputs,
+    Loss,
+    LossInputs,
+    LossOutput,
+    TokenWeights,
+)
+from rlcore.learning.critic import ValueObjective
 from rlcore.learning.metrics import WEIGHTED
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import advantage_metrics, prepare
+from rlcore.learning.preparation import WithTeacher, advantage_metrics, prepare
 from rlcore_cispo.config import CispoConfig
 from rlcore_cispo.loss import Cispo
 from rlcore_dpo.config import DpoConfig
@@ -352,6 +363,34 @@ def test_bad_advantages_name_the_estimator(change: Callable[[Tensor], Tensor], m
         )
 
 
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda a: None, "None"),
+        (lambda a: a.tolist(), "a list"),
+        (lambda a: (a, a), "a tuple"),
+        (lambda a: a.numpy(), "a ndarray"),
+        (lambda a: AdvantageOutput(advantages=a, returns=a.tolist()), "a list"),
+    ],
+)
+@pytest.mark.parametrize("teacher", [False, True])
+def test_an_estimator_that_returns_no_tensor_is_told(
+    change: Callable[[Tensor], Any], found: str, teacher: bool
+) -> None:
+    batch = make_batch([4, 6])
+    estimator: AdvantageEstimator = Given(change(batch.per_token["given"]))
+    vars(estimator)["_rlcore_name"] = "mine"  # as of one that was built
+    told = f"The advantage estimator 'mine' returned {found}; expected a tensor of float32 [10], one value"
+    with pytest.raises(PluginError, match=re.escape(told)):
+        prepare(
+            batch,
+            WithTeacher(estimator, 0.5) if teacher else estimator,
+            normalizer="per_token",
+            constant=1,
+            minibatches=1,
+        )
+
+
 def test_log_probs_of_the_engine_must_be_finite() -> None:
     batch = make_batch([4, 6])
     batch = batch.with_columns(per_token={"rollout_log_probs": torch.full((10,), -math.inf)})
@@ -383,6 +422,28 @@ def test_bad_losses_are_named() -> None:
         Objective(failing)(outputs, batch)
 
 
+@pytest.mark.parametrize(
+    ("returns", "message"),
+    [
+        (lambda x: None, "returned None; expected a LossOutput."),
+        (lambda x: x, "returned a Tensor; expected a LossOutput."),
+        (lambda x: LossOutput(per_token=None), "returned None for the loss; expected a tensor [10], one"),
+        (
+            lambda x: LossOutput(per_token=x, metrics={"mine": 0.5}),
+            "returned 0.5 for metric 'mine'; expected a tensor [10], one",
+        ),
+    ],
+)
+def test_a_loss_that_returns_no_tensors_is_told(returns: Callable[[Tensor], Any], message: str) -> None:
+    batch, outputs = prepared(make_batch([4, 6])), TokenOutputs(log_probs=torch.zeros(10))
+    with pytest.raises(PluginError, match=re.escape(message)):
+        Objective(lambda inputs: returns(inputs.log_probs))(outputs, batch)
+    columns = dict.fromkeys(["values", "returns", "value_weights"], torch.zeros(10))
+    value_loss = ValueObjective(lambda inputs: returns(inputs.values))
+    with pytest.raises(PluginError, match=re.escape(message)):
+        value_loss(torch.zeros(10), batch.with_columns(per_token=columns))
+
+
 class Returns:
     """A correction that returns what it was given."""
 
@@ -407,6 +468,10 @@ def test_what_a_correction_returns_is_checked() -> None:
     ]:
         with pytest.raises(RunError, match=message):
             Objective(clipped, corrections=corrections)(outputs, batch)
+    bare: Any = Returns(one)
+    bare.output = one
+    with pytest.raises(PluginError, match="Returns returned a Tensor; expected TokenWeights"):
+        Objective(clipped, corrections=[bare])(outputs, batch)
 
 
 def test_weights_carry_no_gradient_and_their_metrics_are_summed() -> None:

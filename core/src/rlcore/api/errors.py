@@ -8,10 +8,18 @@ Each class is also the standard-library error that it specialises.
 
 import contextlib
 import difflib
+import inspect
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+_SHOWN = 40
+"""Characters of a value in an error."""
 
 
 class RlcoreError(Exception):
@@ -70,6 +78,24 @@ def faults_of(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # a part does not end the run by itself
         raise PluginError(f"{what} failed: {told(error)}.") from error
+
+
+def described(value: object) -> str:
+    """A value in a few words: `None`, `a list`, a short number or text as it is."""
+    shown = repr(value)
+    if value is None or (isinstance(value, bool | int | float | str) and len(shown) <= _SHOWN):
+        return shown
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def returned(what: str, found: object, kind: type[T], expected: str) -> T:
+    """`found`, which `what`, a plugin's part, returned. PluginError where it is no `kind`."""
+    if isinstance(found, kind):
+        return found
+    if inspect.iscoroutine(found):
+        found.close()  # or Python would warn that nobody awaited it
+    raise PluginError(f"{what} returned {described(found)}; expected {expected}.")
 
 
 class DataError(UserError):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, cast
 
 from typing_extensions import TypeVar
 
 from rlcore.api.config import Config
-from rlcore.api.errors import PluginError, RlcoreError, faults_of, one_line
+from rlcore.api.errors import PluginError, RlcoreError, described, faults_of, one_line
 from rlcore.api.part_config import RewardConfig
+
+_NAME = "_rlcore_name"
+"""Attribute of a built part: the name that the user chose it by."""
 
 C = TypeVar("C", bound=Config, default=Config, covariant=True)
 
@@ -62,10 +66,25 @@ class Part(Generic[C]):
         return self.load()(self.config, **known)
 
 
-def built(part: Part, kind: str) -> Any:
-    """The object of a part. Its faults are told as its own."""
-    with faults_of(f"The {kind} {part.name!r}"):
-        return part.build()
+def built(part: Part, kind: str, method: str = "") -> Any:
+    """The object of a part. Its faults are told as its own. PluginError where it has no `method`."""
+    whose = f"The {kind} {part.name!r}"
+    with faults_of(whose):
+        made = part.build()
+    if method and not callable(getattr(made, method, None)):
+        raise PluginError(f"{whose} is {described(made)} without a method {method!r}, which it needs.")
+    with suppress(AttributeError, TypeError):  # what takes no attribute is named by its class
+        setattr(made, _NAME, part.name)
+    return made
+
+
+def part_name(made: object) -> str:
+    """The name of a `built` part in quotes, as users chose it; of another object, `package.module.Class`."""
+    name = getattr(made, _NAME, None)
+    if isinstance(name, str):
+        return repr(name)
+    named: Any = made if inspect.isfunction(made) else type(made)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 @dataclass(frozen=True, kw_only=True)

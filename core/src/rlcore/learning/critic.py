@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import RunError, faults_of
+from rlcore.api.errors import RunError, faults_of, returned
 from rlcore.api.inputs import Input
 from rlcore.api.maths import masked_mean, where_live
+from rlcore.api.part import part_name
 from rlcore.api.trainer import LossResult, StepResult, ValueModel
-from rlcore.api.training import ValueInputs, ValueLoss
+from rlcore.api.training import LossOutput, ValueInputs, ValueLoss
 from rlcore.learning.metrics import summed_metrics, trainer_metrics
-from rlcore.learning.outputs import check_outputs, name_of
+from rlcore.learning.outputs import check_outputs
 
 
 def with_value_weights(batch: TrainBatch) -> TrainBatch:
@@ -65,9 +66,10 @@ class ValueObjective:
             mask=mask_R,
             batch=batch,
         )
-        whose = f"The value loss {name_of(self._loss)}"
+        whose = f"The value loss {part_name(self._loss)}"
         with faults_of(whose):
             output = self._loss(inputs)
+        returned(whose, output, LossOutput, "a LossOutput")
         check_outputs(whose, "the loss", output.per_token, output.metrics, mask_R, role="critic")
         total = where_live(columns["value_weights"] * output.per_token, mask_R).sum()
         with torch.no_grad():

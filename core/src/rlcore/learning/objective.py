@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import faults_of
+from rlcore.api.errors import faults_of, returned
 from rlcore.api.inputs import Input
 from rlcore.api.maths import importance_ratio, kl, where_live
+from rlcore.api.part import part_name
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, TokenOutputs
-from rlcore.api.training import Correction, Loss, LossInputs
+from rlcore.api.training import Correction, Loss, LossInputs, LossOutput, TokenWeights
 from rlcore.learning.metrics import WEIGHTED
-from rlcore.learning.outputs import check_outputs, name_of
+from rlcore.learning.outputs import check_outputs
 
 PLACE = "place"
 """Column int64 [R]: the place of each token in the whole batch. It is there while log-probs are kept."""
@@ -67,9 +68,10 @@ class Objective:
         if PLACE in batch.per_token:
             # On the CPU: those of all micro-batches are kept until the step is over.
             self._kept.append((batch.per_token[PLACE].cpu(), inputs.log_probs.detach().float().cpu()))
-        whose = f"The loss {name_of(self._loss)}"
+        whose = f"The loss {part_name(self._loss)}"
         with faults_of(whose):
             output = self._loss(inputs)
+        returned(whose, output, LossOutput, "a LossOutput")
         check_outputs(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
         loss_R, named = output.per_token, dict(output.metrics)
         if self._corrections:
@@ -148,9 +150,10 @@ class Objective:
         seen = replace(inputs, log_probs=inputs.log_probs.detach(), entropy=None, top_log_probs=None)
         weight_R = torch.ones_like(seen.log_probs)
         for correction in self._corrections:
-            whose = f"The correction {name_of(correction)}"
+            whose = f"The correction {part_name(correction)}"
             with faults_of(whose):
                 weighed = correction.weigh(seen)
+            returned(whose, weighed, TokenWeights, "TokenWeights")
             check_outputs(
                 whose,
                 "the weights",

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import RunError
+from rlcore.api.errors import PluginError, RunError, described, returned
 from rlcore.api.maths import where_live
+from rlcore.api.part import part_name
 from rlcore.api.training import AdvantageEstimator
 from rlcore.learning.metrics import core_metrics
 
 
-def name_of(plugin: object) -> str:
-    """`package.module.Class` of a part, or of the function that it is, for messages."""
-    named: Any = plugin if inspect.isfunction(plugin) else type(plugin)
-    return f"{named.__module__}.{named.__qualname__}"
+def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found: object) -> Tensor:
+    """`found`, detached, 0 where not live. `RunError` where it is no float32 [R] or not finite.
 
-
-def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found_R: Tensor) -> Tensor:
-    """`found_R`, detached, 0 where not live. Raises `RunError` where it is no float32 [R] or not finite."""
-    mask_R = batch.per_token["loss_mask"]
+    `PluginError` where it is no tensor.
+    """
+    whose, mask_R = f"The advantage estimator {part_name(estimator)}", batch.per_token["loss_mask"]
+    wanted = f"float32 {list(mask_R.shape)}, one value for each response token"
+    found_R = returned(whose, found, Tensor, f"a tensor of {wanted}, or an AdvantageOutput of two")
     if found_R.shape != mask_R.shape or found_R.dtype != torch.float32:
-        raise RunError(
-            f"The advantage estimator {name_of(estimator)} returned {_kind(found_R)}; "
-            f"expected float32 {list(mask_R.shape)}, one value for each response token."
-        )
+        raise RunError(f"{whose} returned {_kind(found_R)}; expected {wanted}.")
     found_R = where_live(found_R.detach(), mask_R)
     bad = int((~torch.isfinite(found_R)).sum())
     if bad:
         raise RunError(
-            f"The advantage estimator {name_of(estimator)} returned {bad} values that are not finite "
+            f"{whose} returned {bad} values that are not finite "
             f"among the {int(mask_R.sum())} tokens to train on."
         )
     return found_R
@@ -44,7 +39,7 @@ def checked_columns(batch: TrainBatch, part: object, columns: Mapping[str, Tenso
     """The `columns` of a part, detached, 0 where not live. `RunError` where one does not fit the batch."""
     mask_R, checked = batch.per_token["loss_mask"], {}
     for name, found_R in columns.items():
-        whose = f"{name_of(part)} returned the column {name!r}"
+        whose = f"{part_name(part)} returned the column {name!r}"
         if name in batch.per_token or name in batch.per_sample:
             raise RunError(f"{whose}, which the batch has already.")
         _check_shape(f"{whose} as {_kind(found_R)}", found_R, mask_R)
@@ -66,6 +61,8 @@ def check_outputs(
 ) -> None:
     """Raises RunError where a part returned another shape, or a metric of a name that is in use.
 
+    PluginError where one of the values is no tensor.
+
     `taken`: by other parts. `role`: what the names of the metrics begin with.
     """
     values = {what: values_R} | {f"metric {name!r}": value_R for name, value_R in metrics.items()}
@@ -81,11 +78,16 @@ def check_outputs(
             )
 
 
-def _check_shape(said: str, value_R: Tensor, mask_R: Tensor) -> None:
+def _check_shape(said: str, value_R: object, mask_R: Tensor) -> None:
     """`said`: how the error begins."""
+    wanted = f"{list(mask_R.shape)}, one value for each response token"
+    if not isinstance(value_R, Tensor):
+        raise PluginError(f"{said}; expected a tensor {wanted}.")
     if value_R.shape != mask_R.shape:
-        raise RunError(f"{said}; expected {list(mask_R.shape)}, one value for each response token.")
+        raise RunError(f"{said}; expected {wanted}.")
 
 
-def _kind(value: Tensor) -> str:
+def _kind(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return described(value)
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

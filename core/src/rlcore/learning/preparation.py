@@ -7,7 +7,6 @@ So the result of a plugin cannot depend on the split. Shape suffixes as in `rlco
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,10 +15,11 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import NotFiniteError, faults_of
 from rlcore.api.inputs import Input
 from rlcore.api.maths import Normalizer, kl, masked_mean, segment_sum, token_weights, where_live, whiten
+from rlcore.api.part import part_name
 from rlcore.api.run_config import KlOptions
 from rlcore.api.training import AdvantageEstimator, AdvantageOutput, BatchColumns
 from rlcore.learning.minibatch import assign_minibatches
-from rlcore.learning.outputs import checked_columns, checked_estimate, name_of
+from rlcore.learning.outputs import checked_columns, checked_estimate
 
 
 def prepare(
@@ -79,7 +79,7 @@ def with_batch_columns(batch: TrainBatch, parts: Iterable[object]) -> TrainBatch
     """
     for part in parts:
         if isinstance(part, BatchColumns):
-            with faults_of(f"The part {name_of(part)}"):
+            with faults_of(f"The part {part_name(part)}"):
                 columns = part.batch_columns(batch)
             batch = batch.with_columns(per_token=checked_columns(batch, part, columns))
     return batch
@@ -87,7 +87,7 @@ def with_batch_columns(batch: TrainBatch, parts: Iterable[object]) -> TrainBatch
 
 def _estimated(batch: TrainBatch, estimator: AdvantageEstimator) -> dict[str, Tensor]:
     """The columns `advantages` and, where there are any, `returns`, checked."""
-    with faults_of(f"The advantage estimator {name_of(estimator)}"):
+    with faults_of(f"The advantage estimator {part_name(estimator)}"):
         output = estimator.estimate(batch)
     if not isinstance(output, AdvantageOutput):
         return {"advantages": checked_estimate(batch, estimator, output)}
@@ -133,12 +133,12 @@ class WithTeacher:
 
     def estimate(self, batch: TrainBatch) -> Tensor | AdvantageOutput:
         """As the other estimator; reads the inputs `OLD_LOG_PROBS` and `TEACHER_LOG_PROBS`."""
-        output = self._estimator.estimate(batch)
-        columns = batch.per_token
+        estimated, columns = _estimated(batch, self._estimator), batch.per_token
         penalty_R = self._coef * (columns[Input.OLD_LOG_PROBS] - columns[Input.TEACHER_LOG_PROBS])
-        if isinstance(output, AdvantageOutput):
-            return replace(output, advantages=output.advantages - penalty_R)
-        return output - penalty_R
+        advantages_R = estimated["advantages"] - penalty_R
+        if "returns" in estimated:
+            return AdvantageOutput(advantages=advantages_R, returns=estimated["returns"])
+        return advantages_R
 
 
 def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
