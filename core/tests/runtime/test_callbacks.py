@@ -86,6 +86,15 @@ def test_a_scale_that_means_nothing_is_refused(scale: float) -> None:
             Callbacks({"a": Asks(asked)}).after_step(1, {})
 
 
+@pytest.mark.parametrize(("asked", "said"), [({"lr_scale": 0.5}, "a dict"), ({}, "a dict"), (True, "True")])
+def test_a_callback_that_returns_something_else_is_told(asked: Any, said: str) -> None:
+    message = f"The callback 'a' returned {said}; expected a RunControl or None."
+    with pytest.raises(PluginError, match=message):
+        Callbacks({"a": Asks(asked)}).after_step(1, {})
+    with pytest.raises(PluginError, match=message):
+        Callbacks({"a": Asks(evaluation=asked)}).after_evaluation(1, {})
+
+
 class Faulty(Callback):
     def __init__(self, error: BaseException) -> None:
         self.error = error

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 from rlcore.api.callback import Callback, RunControl
-from rlcore.api.errors import PluginError, faults_of
+from rlcore.api.errors import PluginError, faults_of, returned
 from rlcore.api.types import Json
 from rlcore.learning.settings import Scales
 
@@ -54,7 +54,10 @@ class Callbacks:
         combined = RunControl()
         for name, callback in self._callbacks.items():
             with faults_of(f"The callback {name!r}"):
-                asked = call(callback) or RunControl()
+                said = call(callback)
+            asked = RunControl()
+            if said is not None:
+                asked = returned(f"The callback {name!r}", said, RunControl, "a RunControl or None")
             for setting in ("lr", "kl"):
                 scale = getattr(asked, f"{setting}_scale")
                 if scale is None:  # what the callback asked for last still holds
