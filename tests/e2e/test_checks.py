@@ -53,7 +53,7 @@ def test_a_run_whose_samples_all_fail_ends(run: Run, tmp_path: Path) -> None:
 
 def test_a_fault_of_a_filter_is_one_sentence(run: Run, tmp_path: Path) -> None:
     command = run(*TRAIN, "--filter", "broken", "--run-dir", str(tmp_path / "run"), "--json", code=2)
-    assert "The filter Broken failed: KeyError" in command.stderr
+    assert "The filter 'broken' failed: KeyError" in command.stderr
     last = json.loads(command.stdout.splitlines()[-1])
     assert (last["exit_reason"], last["run"]) == ("failed", str(tmp_path / "run"))
     assert "Traceback" not in command.stderr

@@ -70,6 +70,7 @@ from .api.errors import (
     did_you_mean as did_you_mean,
     faults_of as faults_of,
     first_line as first_line,
+    returned as returned,
 )
 from .api.generation import (
     CheckingGenerator as CheckingGenerator,
@@ -143,6 +144,7 @@ from .api.part import (
     ModelSpec as ModelSpec,
     Part as Part,
     RewardPart as RewardPart,
+    part_name as part_name,
 )
 from .api.part_config import (
     AdvantageConfig as AdvantageConfig,

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from rlcore.api import part
 from rlcore.api.config import Config
 from rlcore.api.errors import PluginError
 from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
-from rlcore.api.part import Part
+from rlcore.api.part import Part, part_name
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.data.prompt_tokenizer import PromptTokenizer
@@ -71,6 +72,21 @@ async def test_a_function_is_a_generator_and_nothing_else() -> None:
     assert not isinstance(generator, GroupGenerator | ClosableGenerator)
     with pytest.raises(PluginError, match="'broken' failed: RuntimeError: no licence"):
         built("broken")
+
+
+class Empty:
+    def __init__(self, config: Config) -> None: ...
+
+
+def test_a_part_without_its_method_is_refused() -> None:
+    with pytest.raises(PluginError, match="The generator 'Empty' is an Empty without a method 'generate'"):
+        built("Empty")
+
+
+def test_a_built_part_is_named_as_users_chose_it() -> None:
+    assert part_name(Empty(Config())) == f"{HERE}.Empty"
+    assert part_name(part.built(Part(name="mine", factory=f"{HERE}:Empty"), "filter")) == "'mine'"
+    assert part_name(part.built(Part(name="mine", factory="builtins:list"), "filter")) == "builtins.list"
 
 
 async def test_failures_and_metrics_are_counted() -> None:

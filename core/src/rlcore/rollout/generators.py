@@ -70,7 +70,7 @@ def build_generator(part: Part) -> Generator:
     factory: Any = part.load()
     if inspect.iscoroutinefunction(factory):
         return FunctionGenerator(factory, part.name)
-    generator: Generator = built(part, "generator")
+    generator: Generator = built(part, "generator", "generate")
     return generator
 
 

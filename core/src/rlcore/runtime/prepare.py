@@ -96,6 +96,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         prompts=prompts,
         trackers={part.name: built(part, "tracker") for part in resolved.trackers},
         callbacks={part.name: built(part, "callback") for part in resolved.callbacks},
+        filters=[built(part, "filter", "judge") for part in resolved.filters],
         generators=generators,
         gpu=gpu,
         engine_fields=engine_fields,

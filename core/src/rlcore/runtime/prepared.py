@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rlcore.api.callback import Callback
     from rlcore.api.model_facts import ModelFacts
     from rlcore.api.part import ModelSpec
+    from rlcore.api.scoring import Filter
     from rlcore.api.sources import Prompts
     from rlcore.api.tracker import Tracker
     from rlcore.api.types import Group
@@ -110,6 +111,7 @@ class Prepared(Served):
     facts: ModelFacts | None
     trackers: Mapping[str, Tracker]
     callbacks: Mapping[str, Callback]
+    filters: Sequence[Filter]
 
     def saves_rollout(self, step: int) -> bool:
         """Whether the rollout of this step is kept."""

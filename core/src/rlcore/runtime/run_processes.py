@@ -288,7 +288,7 @@ class RunProcesses:
             clients=clients,
             generator=serving.generators.of(resolved.generator),
             rewards=rewards,
-            filters=[part.build() for part in resolved.filters],
+            filters=list(prepared.filters),
             version=self.state.version,
             baseline=Input.GREEDY_REWARD in resolved.needs,
             vocabulary=prepared.hf_config.get("vocab_size"),

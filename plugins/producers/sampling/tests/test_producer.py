@@ -1,8 +1,10 @@
 """One rollout: order, sessions, filters, refills, and what a generator may do."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +165,28 @@ async def test_no_useful_group_is_said(make_world: MakeWorld) -> None:
     assert rollout.metrics["rollout/groups_missing"] == 4
     assert rollout.metrics["rollout/groups_dropped/filtered"] == 12
     assert world.producer.state()["buffer"] == {"draws": [], "groups": []}
+
+
+async def later(group: Group) -> Verdict:
+    return Verdict(group=group)
+
+
+@pytest.mark.parametrize(
+    ("judge", "message"),
+    [
+        (lambda group: None, "returned None; expected a Verdict."),
+        (lambda group: True, "returned True; expected a Verdict."),
+        (later, "returned a coroutine; expected a Verdict."),
+        (lambda group: Verdict(group=group.samples), "in its verdict, returned a tuple; expected a Group or"),
+    ],
+)
+async def test_a_filter_that_returns_no_verdict_is_told(
+    make_world: MakeWorld, judge: Callable[[Group], Any], message: str
+) -> None:
+    world = make_world(filters=[SimpleNamespace(judge=judge, _rlcore_name="mine")])
+    with pytest.raises(PluginError, match=re.escape(message)) as caught:
+        await world.producer.rollout(1)
+    assert "The filter 'mine'" in str(caught.value)
 
 
 class Odd:

@@ -23,6 +23,8 @@ from rlcore import (
     Verdict,
     Versions,
     faults_of,
+    part_name,
+    returned,
 )
 from rlcore_machine import together
 from rlcore_sampling.baseline import greedy, with_baseline
@@ -117,7 +119,7 @@ class RolloutPipeline:
         """Finished groups as the filters order them. The last filter with an order decides."""
         for judge in self._filters:
             if isinstance(judge, GroupOrder):
-                name = f"The filter {type(judge).__name__}"
+                name = f"The filter {part_name(judge)}"
                 with faults_of(name):
                     ordered = list(judge.order(groups, version))
                 # By identity: an order may neither copy a group nor repeat one.
@@ -137,6 +139,11 @@ class RolloutPipeline:
 
 
 def _judged(judge: Filter, group: Group) -> Verdict:
-    """The verdict of a filter. Its errors become `PluginError`."""
-    with faults_of(f"The filter {type(judge).__name__}"):
-        return judge.judge(group)
+    """The verdict of a filter. Its faults become `PluginError`."""
+    whose = f"The filter {part_name(judge)}"
+    with faults_of(whose):
+        verdict = judge.judge(group)
+    returned(whose, verdict, Verdict, "a Verdict")
+    if verdict.group is not None:
+        returned(f"{whose}, in its verdict,", verdict.group, Group, "a Group or None")
+    return verdict
