@@ -48,6 +48,7 @@ from rlcore_sapo.loss import Sapo
 from rlcore_sft.config import SftConfig
 from rlcore_sft.loss import Sft
 
+NO_TENSOR: Any = 0.5
 NORMALIZERS: list[Normalizer] = ["per_rollout", "per_prompt", "per_token", "constant"]
 
 
@@ -427,9 +428,9 @@ def test_bad_losses_are_named() -> None:
     [
         (lambda x: None, "returned None; expected a LossOutput."),
         (lambda x: x, "returned a Tensor; expected a LossOutput."),
-        (lambda x: LossOutput(per_token=None), "returned None for the loss; expected a tensor [10], one"),
+        (lambda x: LossOutput(per_token=NO_TENSOR), "returned 0.5 for the loss; expected a tensor [10], one"),
         (
-            lambda x: LossOutput(per_token=x, metrics={"mine": 0.5}),
+            lambda x: LossOutput(per_token=x, metrics={"mine": NO_TENSOR}),
             "returned 0.5 for metric 'mine'; expected a tensor [10], one",
         ),
     ],
