@@ -167,6 +167,11 @@ READ_AS_BASH_DOES = {
     "a case in brackets": ("N=3\ncase $S in\n a) echo ;;\n (b) N=3 ;;\nesac\npython3 train.py --lr $N\n", LR),
     "a sum that sets": ("N=3\n((N *= 2))\nlet M=2\npython3 train.py --lr $N\n", {"--lr": ("$N",)}),
     "a sum that compares": ("N=3\nif ((N == 2)); then M=1; fi\npython3 train.py --lr $N\n", LR),
+    "numbers": ("python3 train.py --lr 3 --n {1..3}\n", {**LR, "--n": ("1", "2", "3")}),
+    "backquotes": (
+        'python3 train.py --lr 3 --n `date` --m "`id`"\n',
+        {**LR, "--n": ("$(date)",), "--m": ("$(id)",)},
+    ),
     "set": ('set -ex\nset -- --lr 3\npython3 train.py "$@"\n', LR),
     "export in quotes": ('export "N=3"\npython3 train.py --lr $N\n', LR),
     "a sum": ("((i++))\npython3 train.py --lr $((2 ** 3 % 5))\n", LR),

@@ -20,6 +20,7 @@ _MARKED = re.compile(f"([{_HELD}{_HELD_QUOTED}])([^{_END}]*){_END}")
 _BLANKS = re.compile(rf"({_MARKED.pattern})|\s+")
 _NAMED = re.compile(r"([A-Za-z_]\w*|\d+)(?:\[(\w+|@|\*)\])?(.*)", re.DOTALL)
 _OR = re.compile(r"(:?)([-=+?])(.*)", re.DOTALL)
+_NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _SEQUENCE = re.compile(r"seq (-?\d+) (?:(-?\d+) )?(-?\d+)")
 _FOLDER = re.compile(r"cd\s+(?:--\s+|-P\s+)*(.+?)(?:\s*&?>\s*\S+)?(?:\s*2>&1)?\s*(?:&&|;)\s*pwd(?:\s+-P)?")
 _PATH_OF = re.compile(r"(dirname|basename|realpath|readlink)\s+(?:--?\w*\s+)*(.+)", re.DOTALL)
@@ -41,6 +42,8 @@ class Values:
 
     def fields(self, word: str, early: bool = False) -> list[str]:
         """The words that bash makes of one. `early`: a default waits, a later line may set its variable."""
+        if numbers := _NUMBERS.fullmatch(word):
+            return [str(one) for one in range(int(numbers[1]), int(numbers[2]) + 1)]
         found = self._expand(word, quoted=False, early=early)
         return [one.replace(_EMPTY, "") for one in found.split(_SPLIT) if one]
 
@@ -123,7 +126,10 @@ class Values:
         if first not in "$`" or element == "$":
             return element
         value = self._value(element, quoted, early)
-        return f"{_HELD_QUOTED if quoted else _HELD}{element}{_END}" if value is None else value
+        if value is not None:
+            return value
+        element = f"$({element[1:-1]})" if first == "`" else element  # a `$` tells that it is not known
+        return f"{_HELD_QUOTED if quoted else _HELD}{element}{_END}"
 
     def _value(self, element: str, quoted: bool, early: bool) -> str | None:
         """Of what begins with `$` or a backquote; None: it is not known."""
