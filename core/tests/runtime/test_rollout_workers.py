@@ -402,16 +402,16 @@ async def test_errors_are_told_as_by_the_driver(placed: Place, encoder: PromptTo
                     found.append((type(error), str(error)))
         said.append(found)
     here, away = said
-    assert here[0] == (PluginError, "The generator failing failed: ValueError: too odd.")
+    assert here[0] == (PluginError, "The generator 'failing' failed: ValueError: too odd.")
     kept = away.pop(4)
     assert kept[0] is PluginError
-    assert kept[1].startswith("The generator failing failed: ")
+    assert kept[1].startswith("The generator 'failing' failed: ")
     assert "pickle" in kept[1]
     # Of a class that cannot travel the sentence is left.
-    odd = [(PluginError, f"The generator failing failed: OddError: {text} odd.") for text in ("too",)]
-    odd += [(PluginError, "The generator failing failed: OddError: lost it.")]
+    odd = [(PluginError, f"The generator 'failing' failed: OddError: {text} odd.") for text in ("too",)]
+    odd += [(PluginError, "The generator 'failing' failed: OddError: lost it.")]
     assert away == [*here[:2], odd[0], *here[3:6], odd[1], here[7]]
-    assert here[7][1] == "The generator failing returned a NoneType, expected a Sample or a list of them."
+    assert here[7][1] == "The generator 'failing' returned None; expected a Sample or a list of them."
 
 
 async def test_a_cancelled_call_ends_in_the_worker_and_its_request_in_the_engine(
@@ -459,7 +459,7 @@ async def test_a_request_after_the_end_of_its_call_is_told(
         made = await generator.generate(ctx, pending("0", tmp_path))
     assert isinstance(made, Sample)
     assert made.text == (
-        "PluginError: The generator Leaving asked its context after the call had ended; await all that "
+        "PluginError: The generator 'Leaving' asked its context after the call had ended; await all that "
         "a call starts before it returns."
     )
     assert not engine.asked
@@ -501,7 +501,7 @@ async def test_a_generator_that_holds_up_its_worker_ends_the_run(
         await until((tmp_path / "began").exists)
         call.cancel()
         with pytest.raises(
-            WorkerError, match="Rollout worker 0 did not end the generator Waiting, which was"
+            WorkerError, match="Rollout worker 0 did not end the generator 'Waiting', which was"
         ):
             await call
         workers._workers[0]._actor.kill()

@@ -82,9 +82,10 @@ def faults_of(what: str) -> Iterator[None]:
 
 def described(value: object) -> str:
     """A value in a few words: `None`, `a list`, a short number or text as it is."""
-    shown = repr(value)
-    if value is None or (isinstance(value, bool | int | float | str) and len(shown) <= _SHOWN):
-        return shown
+    if value is None or isinstance(value, bool | int | float | str):
+        shown = repr(value)
+        if len(shown) <= _SHOWN:
+            return shown
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

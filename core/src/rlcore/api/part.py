@@ -73,15 +73,26 @@ def built(part: Part, kind: str, method: str = "") -> Any:
         made = part.build()
     if method and not callable(getattr(made, method, None)):
         raise PluginError(f"{whose} is {described(made)} without a method {method!r}, which it needs.")
-    with suppress(AttributeError, TypeError):  # what takes no attribute is named by its class
-        setattr(made, _NAME, part.name)
+    keep_name(made, part.name)
     return made
+
+
+def keep_name(made: object, name: str) -> None:
+    """Let `part_name` know the part `made` by `name`."""
+    with suppress(AttributeError, TypeError):  # what takes no attribute is named by its class
+        setattr(made, _NAME, name)
+
+
+def kept_name(made: object) -> str | None:
+    """The name that `keep_name` kept, if there is one."""
+    name = getattr(made, _NAME, None)
+    return name if isinstance(name, str) else None
 
 
 def part_name(made: object) -> str:
     """The name of a `built` part in quotes, as users chose it; of another object, `package.module.Class`."""
-    name = getattr(made, _NAME, None)
-    if isinstance(name, str):
+    name = kept_name(made)
+    if name is not None:
         return repr(name)
     named: Any = made if inspect.isfunction(made) else type(made)
     return f"{named.__module__}.{named.__qualname__}"

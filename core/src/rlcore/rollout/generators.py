@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
-from rlcore.api.errors import PluginError, RlcoreError, one_line
+import numpy as np
+
+from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError, described, one_line, returned
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
-from rlcore.api.part import Part, built
+from rlcore.api.part import Part, built, keep_name, kept_name
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample
+from rlcore.rollout.group import UNUSABLE
 
 Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]]]
 
@@ -69,14 +72,17 @@ def build_generator(part: Part) -> Generator:
     """
     factory: Any = part.load()
     if inspect.iscoroutinefunction(factory):
-        return FunctionGenerator(factory, part.name)
+        function = FunctionGenerator(factory, part.name)
+        keep_name(function, part.name)
+        return function
     generator: Generator = built(part, "generator", "generate")
     return generator
 
 
 def name_of(generator: Generator) -> str:
-    """Its name in errors."""
-    return str(getattr(generator, "name", type(generator).__name__))
+    """Its name in errors: in quotes the one that users chose it by, if it was built."""
+    known = kept_name(generator)
+    return str(getattr(generator, "name", type(generator).__name__)) if known is None else repr(known)
 
 
 @contextmanager
@@ -100,19 +106,26 @@ def blamed(name: str) -> Iterator[None]:
 def check_samples(name: str, made: Iterable[object]) -> None:
     """PluginError where the generator `name` made something else than samples."""
     for item in made:
-        if not isinstance(item, Sample):
-            raise PluginError(
-                f"The generator {name} returned a {type(item).__name__}, expected a Sample or a list of them."
-            )
+        returned(f"The generator {name}", item, Sample, "a Sample or a list of them")
 
 
-def check_generated(name: str, trajectories: Sequence[Sequence[Sample]], asked: Sequence[Sample]) -> None:
-    """PluginError where the result of the generator `name` for the samples `asked` is not valid."""
+def check_generated(
+    name: str,
+    trajectories: Sequence[Sequence[Sample]],
+    asked: Sequence[Sample],
+    *,
+    vocabulary: int | None = None,
+) -> None:
+    """PluginError where the result of the generator `name` for the samples `asked` is not valid.
+
+    NotFiniteError for a log-prob to train on. `vocabulary`: of the model, whose token ids are below it.
+    """
     for trajectory, sample in zip(trajectories, asked, strict=True):
         if not trajectory:
             raise PluginError(f"The generator {name} made nothing of sample {sample.rollout_id}.")
         check_samples(name, trajectory)
         for part in trajectory:
+            _check_fields(f"The generator {name}", part)
             tokens = len(part.response_ids)
             if not tokens == len(part.loss_mask) == len(part.log_probs):
                 raise PluginError(
@@ -130,3 +143,50 @@ def check_generated(name: str, trajectories: Sequence[Sequence[Sample]], asked: 
                     f"The generator {name} returned sample {part.rollout_id!r} as {part.status}"
                     f" for {sample.rollout_id!r}."
                 )
+            if part.status not in UNUSABLE:
+                _check_tokens(f"The generator {name}", part, vocabulary)
+
+
+def _check_fields(whose: str, part: Sample) -> None:
+    """PluginError for a status, a text or metrics of a wrong type."""
+    fields = {
+        "status": (part.status, GenerationStatus, "a GenerationStatus, such as that of the completion"),
+        "text": (part.text, str, "a text"),
+        "metrics": (part.metrics, Mapping, "a mapping of names to numbers"),
+    }
+    for field, (value, kind, expected) in fields.items():
+        if not isinstance(value, kind):
+            raise PluginError(
+                f"{whose} returned a sample with {described(value)} as its {field}; expected {expected}."
+            )
+    for name, number in part.metrics.items():
+        if not isinstance(number, float | int | SupportsFloat | SupportsIndex):
+            raise PluginError(
+                f"{whose} returned a sample with {described(number)} as its metric {name!r}; expected a "
+                "number."
+            )
+
+
+def _check_tokens(whose: str, part: Sample, vocabulary: int | None) -> None:
+    """Raises for tokens that no engine has sampled: without a version, outside of the vocabulary, or with
+    log-probs that are not finite where they are trained on.
+    """
+    if not part.spans:
+        raise PluginError(
+            f"{whose} returned sample {part.rollout_id} without spans, which say what weights its tokens are "
+            "of; expected those of the completions."
+        )
+    ids = np.asarray(part.response_ids)
+    if vocabulary is not None and len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+        odd = ids.min() if ids.min() < 0 else ids.max()
+        raise PluginError(
+            f"{whose} returned the token {odd} in sample {part.rollout_id}; expected ids from 0 to "
+            f"{vocabulary - 1}, the model's vocabulary."
+        )
+    finite = np.isfinite(np.asarray(part.log_probs))
+    if part.is_aside or finite.all() or finite[np.asarray(part.loss_mask) != 0].all():
+        return
+    raise NotFiniteError(
+        f"{whose} returned sample {part.rollout_id} with log-probs that are not finite for tokens to "
+        "train on; expected those of the completions, which are numbers unless the weights are damaged."
+    )

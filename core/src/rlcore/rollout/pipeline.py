@@ -32,13 +32,21 @@ class GroupPipeline:
     """Makes the samples of a draw, and their scores: for rollouts and for evaluations."""
 
     def __init__(
-        self, *, run: RunConfig, encoder: PromptEncoder, generator: Generator, rewards: GroupScorer
+        self,
+        *,
+        run: RunConfig,
+        encoder: PromptEncoder,
+        generator: Generator,
+        rewards: GroupScorer,
+        vocabulary: int | None = None,
     ) -> None:
+        """`vocabulary`: of the model, whose token ids are below it; None: not known."""
         self._run = run
         self._encoder = encoder
         self._generator = generator
         self._name = name_of(generator)
         self._group_generator = generator if isinstance(generator, GroupGenerator) else None
+        self._vocabulary = vocabulary
         self.scorer = rewards
 
     @property
@@ -171,7 +179,7 @@ class GroupPipeline:
         if len(trajectories) != len(samples):
             count = len(trajectories)
             raise PluginError(f"The generator {self._name} made {count} samples of {len(samples)}.")
-        check_generated(self._name, trajectories, samples)
+        check_generated(self._name, trajectories, samples, vocabulary=self._vocabulary)
         return trajectories, None
 
 

@@ -1,6 +1,7 @@
 """One rollout: order, sessions, filters, refills, and what a generator may do."""
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import PluginError, StaleWeightsError
+from rlcore.api.errors import NotFiniteError, PluginError, StaleWeightsError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.scoring import Verdict
 from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
@@ -227,7 +228,22 @@ async def test_split_trajectories(make_world: MakeWorld) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"spans": ()}, StaleWeightsError, "does not say which weights"),
+        ({"spans": ()}, PluginError, r"Odd returned sample \d\.\d without spans"),
+        (
+            {"status": "stop"},
+            PluginError,
+            "Odd returned a sample with 'stop' as its status; expected a Gener",
+        ),
+        ({"text": None}, PluginError, "Odd returned a sample with None as its text; expected a text"),
+        ({"metrics": [1]}, PluginError, "Odd returned a sample with a list as its metrics; expected a map"),
+        ({"metrics": {"a": "2"}}, PluginError, "with '2' as its metric 'a'; expected a number"),
+        (
+            {"response_ids": (1, 99, 2, 1)},
+            PluginError,
+            "the token 99 in sample .*; expected ids from 0 to 98",
+        ),
+        ({"response_ids": (1, -5, 2, 1)}, PluginError, "the token -5 in sample"),
+        ({"log_probs": (-1.0, math.nan, -1, -1)}, NotFiniteError, "Odd returned sample .* not finite"),
         ({"loss_mask": (1,)}, PluginError, "Odd returned 4 response tokens with 1 masks and 4 log-probs"),
         ({"spans": (Span(start=1, version=0),)}, PluginError, r"spans that start at \[1\], expected 0"),
         ({"status": GenerationStatus.PENDING}, PluginError, "as pending"),
@@ -239,7 +255,7 @@ async def test_what_a_generator_may_not_do(
     make_world: MakeWorld, change: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        await make_world(generator=Odd(**change)).producer.rollout(1)
+        await make_world(generator=Odd(**change), vocabulary=99).producer.rollout(1)
 
 
 async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin(make_world: MakeWorld) -> None:

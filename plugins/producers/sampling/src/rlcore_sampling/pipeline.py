@@ -58,9 +58,12 @@ class RolloutPipeline:
         filters: Sequence[Filter],
         queue: PromptQueue,
         baseline: bool = False,
+        vocabulary: int | None = None,
     ) -> None:
-        """`baseline`: each group needs the reward of a greedy response."""
-        self.groups = GroupPipeline(run=run, encoder=encoder, generator=generator, rewards=rewards)
+        """`baseline`: each group needs the reward of a greedy response. `vocabulary`: of the model."""
+        self.groups = GroupPipeline(
+            run=run, encoder=encoder, generator=generator, rewards=rewards, vocabulary=vocabulary
+        )
         sampling = sampling_of(run)
         self.samplings = [sampling, greedy(sampling)] if baseline else [sampling]
         """Those of the contexts that `make` needs."""

@@ -45,6 +45,7 @@ class SamplingProducer(ABC):
             filters=context.filters,
             queue=self._queue,
             baseline=context.baseline,
+            vocabulary=context.vocabulary,
         )
 
     @abstractmethod
