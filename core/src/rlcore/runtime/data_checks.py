@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rlcore.api.errors import DataError
+from rlcore.api.errors import DataError, PluginError, described, returned
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.sources import PairSource, Prompts, PromptSource, ResponseSource
 from rlcore.api.tokens import CHECKED_AHEAD
+from rlcore.api.types import Prompt
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.reward_mix import check_choices, check_machine
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from rlcore.api.part import RewardPart
     from rlcore.api.part_config import ProducerConfig
     from rlcore.api.run_config import RunConfig
-    from rlcore.api.types import Prompt
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.prompt_tokenizer import PromptTokenizer
     from rlcore.rollout.generators import Generators
@@ -27,6 +27,38 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _log = logging.getLogger(__name__)
+
+
+def check_source(whose: str, prompts: object) -> None:
+    """PluginError where the source `whose` returned something else than `Prompts` to draw from.
+
+    Of each set the first `CHECKED_AHEAD` prompts are looked at.
+    """
+    offered = returned(whose, prompts, Prompts, "Prompts")
+    _check_set(whose, "`train`", offered.train)
+    _expect(Mapping, whose, "`held_out`", offered.held_out, "sets of prompts by name")
+    for name, rows in offered.held_out.items():
+        _check_set(whose, f"the held-out set {name!r}", rows)
+
+
+def _check_set(whose: str, name: str, rows: Iterable[Prompt]) -> None:
+    is_sequence = hasattr(rows, "__len__") and hasattr(rows, "__getitem__") and not isinstance(rows, Mapping)
+    _expect(Iterable if is_sequence else Sequence, whose, name, rows, "a sequence of prompts, such as a list")
+    seen: set[str] = set()
+    for number, prompt in enumerate(islice(rows, CHECKED_AHEAD)):
+        _expect(Prompt, whose, f"number {number} of {name}", prompt, "a Prompt")
+        known = f"the prompt {prompt.prompt_id!r} of {name}"
+        _expect(str, whose, f"the id of number {number} of {name}", prompt.prompt_id, "a text")
+        _expect(Sequence, whose, f"the text of {known}", prompt.text, "a text or a list of messages")
+        if prompt.prompt_id in seen:
+            raise PluginError(f"{whose} returned {known} twice; expected ids that no other prompt of it has.")
+        seen.add(prompt.prompt_id)
+
+
+def _expect(kind: type, whose: str, what: str, found: object, expected: str) -> None:
+    """PluginError where `what` of a source is no `kind`."""
+    if not isinstance(found, kind):
+        raise PluginError(f"{whose} returned {described(found)} as {what}; expected {expected}.")
 
 
 def check_answered(

@@ -17,6 +17,7 @@ from rlcore.api.part import Part, RewardPart
 from rlcore.compose.evals import EvalConfig, EvalSet
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, sampling_of
 from rlcore.rollout.rewards import RewardPool
+from rlcore.runtime.data_checks import check_source
 from rlcore.tracking.trace import RUN, Trace
 from rlcore_machine.tasks import end_tasks
 
@@ -71,8 +72,11 @@ def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[Pr
 
 def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
     """The prompts that `ask` gets from the built source. Its faults are told as those of a plugin."""
-    with faults_of(f"The source {source.name!r}"):
-        return ask(source.build())
+    whose = f"The source {source.name!r}"
+    with faults_of(whose):
+        prompts = ask(source.build())
+        check_source(whose, prompts)  # here, for a lazy set may raise when it is read
+    return prompts
 
 
 def _with_prompts(eval_set: EvalSet, chosen: Inference) -> PreparedEval:
