@@ -323,6 +323,7 @@ from .config.toml import (
 from .config_experts import (
     EXPERT_FIELDS as EXPERT_FIELDS,
     expert_count as expert_count,
+    expert_width as expert_width,
 )
 from .config_fp8 import (
     Fp8Block as Fp8Block,

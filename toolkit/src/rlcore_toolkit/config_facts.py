@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore import EXPERT_FIELDS, ExpertFacts, LatentFacts, ModelFacts
+from rlcore import EXPERT_FIELDS, ExpertFacts, LatentFacts, ModelFacts, expert_width
 
 
 def decoder_facts(
@@ -57,7 +57,7 @@ def expert_facts(config: Mapping[str, Any], *, exact_router: bool = False) -> Ex
     """The facts of a mixture of experts. Raises as `decoder_facts`."""
     # transformers 5 writes another name than the published configs have
     named = next((name for name in EXPERT_FIELDS if name in config), EXPERT_FIELDS[0])
-    width = int(config.get("moe_intermediate_size") or config["intermediate_size"])
+    width = expert_width(config)
     return ExpertFacts(
         count=int(config[named]),
         active=int(config["num_experts_per_tok"]),

@@ -38,9 +38,6 @@ class MiniMaxBridge(MoeBridge):
     def experts(self) -> int:
         return int(self.hf_config.num_local_experts)
 
-    def expert_width(self) -> int:
-        return int(self.hf_config.intermediate_size)
-
     def sparse_layers(self) -> Sequence[bool]:
         return [True] * self.hf_config.num_hidden_layers
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcore import ConfigError, TrainerConfig, expert_count, flag_name
+from rlcore import ConfigError, TrainerConfig, expert_count, expert_width, flag_name
 from rlcore_megatron import field_table
 from rlcore_megatron.pipeline import PIPELINE, TABLE, UNEVEN, VIRTUAL, chunk_layers, flag, is_on, size
 from rlcore_megatron.source import folder_of
@@ -149,8 +149,7 @@ def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> 
         return
     if experts % parts:
         yield f"{flag(EXPERT)}: found {parts}, expected a divisor of the model's experts ({experts})."
-    width = config.get("moe_intermediate_size") or config.get("intermediate_size") or 0
-    cut = size(fields, EXPERT_TENSOR)
+    width, cut = expert_width(config), size(fields, EXPERT_TENSOR)
     if width % cut:
         yield f"{flag(EXPERT_TENSOR)}: found {cut}, expected a divisor of the size of an expert ({width})."
     start = f"{flag(TENSOR)}: found {tensor}"

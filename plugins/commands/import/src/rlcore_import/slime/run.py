@@ -109,8 +109,7 @@ class Run:
     @property
     def engines(self) -> dict[str, Any]:
         """How many engines, of how many GPUs each. ConfigError."""
-        assumed = self.ranks if self.has("colocate") else 1
-        gpus = self.number("rollout-num-gpus", assumed)
+        gpus = self.number("rollout-num-gpus", self.ranks if self.has("colocate") else 1)
         each, stages = self.number("rollout-num-gpus-per-engine", 1), self.number("sglang-pp-size", 1)
         if not each or not stages or gpus % each or each % stages:
             raise ConfigError(

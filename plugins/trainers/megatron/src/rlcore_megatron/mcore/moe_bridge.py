@@ -9,7 +9,7 @@ from mbridge.core import LLMBridge
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
-from rlcore import ConfigError
+from rlcore import ConfigError, expert_width
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.backend import block_spec, layer_spec
 from rlcore_megatron.mcore.bridge import MBridge
@@ -73,7 +73,7 @@ class MoeBridge(MBridge):
 
     def expert_width(self) -> int:
         """Inner size of an expert."""
-        return int(self.hf_config.moe_intermediate_size)
+        return expert_width(self.hf_config.to_dict())
 
     def shared_size(self) -> int | None:
         """Inner size of the experts that every token passes through, together; None where there are none."""
