@@ -230,6 +230,7 @@ def test_the_kl_is_taken_from_the_advantages() -> None:
         prompt_lengths=torch.tensor([2]),
         response_lengths=torch.tensor([2]),
         per_token={
+            "loss_mask": torch.tensor([1.0, 1.0]),
             Input.OLD_LOG_PROBS: torch.tensor([-1.0, -2.0]),
             Input.TEACHER_LOG_PROBS: torch.tensor([-3.0, -0.5]),
         },
