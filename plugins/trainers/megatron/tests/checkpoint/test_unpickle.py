@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from rlcore.api.errors import CheckpointError
 from rlcore_megatron.mcore.unpickle import read_pickle, read_tensors
@@ -47,6 +47,17 @@ def test_plain_metadata_is_read(tmp_path: Path) -> None:
     metadata = Metadata({}, planner_data=torch.Size([2, 3]))
     (tmp_path / "good").write_bytes(pickle.dumps(metadata))
     assert read_pickle(tmp_path / "good") == metadata
+
+
+def test_members_of_enums_are_read_as_older_pythons_write_them(tmp_path: Path) -> None:
+    """Python 3.11.0 to 3.11.3 pickle one as `getattr` of its class; of anything else that is refused."""
+    of = "ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+    (tmp_path / "good").write_text(f"cbuiltins\ngetattr\n({of}VTORCH_CONTIGUOUS_FORMAT\ntR.")
+    assert read_pickle(tmp_path / "good") is _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT
+    for named in (f"{of}V__class__", "ctorch\nSize\nV__new__", "Vtext\nVupper"):
+        (tmp_path / "bad").write_text(f"cbuiltins\ngetattr\n({named}\ntR.")
+        with pytest.raises(CheckpointError, match=r"bad is refused: getattr of \w+ is not allowed"):
+            read_pickle(tmp_path / "bad")
 
 
 def test_tensors_are_read_and_payloads_among_them_refused(tmp_path: Path) -> None:
