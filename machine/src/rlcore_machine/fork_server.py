@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
@@ -303,6 +304,8 @@ def _serve(
             importlib.import_module(name)
     target, content = prepare
     known = (_resolved(target)(content),) if target else ()
+    if (dynamo := sys.modules.get("torch._dynamo.utils")) is not None:
+        atexit.unregister(dynamo.dump_compile_times)  # 30 ms in each fork, for a table that nobody reads
     settle_heap()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on the owner's end of `control` ends it
     # `select` goes on after a signal's handler (PEP 475), so SIGCHLD wakes it by writing a byte.
@@ -383,6 +386,12 @@ def _tell(status: int, number: int) -> None:
         os.write(status, f"{number}\n".encode())
 
 
+def _leave_finalizers() -> None:
+    """What the server made is not this process's to finalize: those of torch take 50 ms and copy memory."""
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
+
+
 def _become(
     control: socket.socket,
     tie: int,
@@ -407,6 +416,7 @@ def _become(
         else:
             os.close(tie)
         ForkServer.current = ForkServer((), _control=control)
+        _leave_finalizers()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
