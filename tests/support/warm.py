@@ -61,7 +61,8 @@ class WarmWorkers:
 
 def work(prepared: None, listening: int) -> int:
     """Be the Python that is asked for."""
-    own = ForkServer(())  # a fork of this process, as long as it has one thread and none of pytest's modules
+    # A fork of this process, which has one thread yet, and none of pytest's state.
+    own = ForkServer(("pytest",))
     ForkServer.current = None
     ranks._servers.append(own)
     with socket.socket(fileno=listening) as listener:

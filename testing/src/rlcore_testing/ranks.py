@@ -30,7 +30,7 @@ _servers: list[ForkServer] = []
 
 @functools.cache
 def _own_server() -> ForkServer:
-    server = ForkServer(preload(Kind.TRAINER))
+    server = ForkServer([*preload(Kind.TRAINER), "pytest"])  # which files of ranks import
     atexit.register(server.close)
     return server
 

@@ -4,6 +4,10 @@ Importing this package makes megatron-core importable on the machine at hand; it
 of `megatron.core` or `mbridge` in the process.
 """
 
+from rlcore_megatron.field_table import table
 from rlcore_megatron.mcore import imports
+from rlcore_megatron.source import known_fields
 
 imports.prepare()
+for read in (known_fields, table):
+    read()  # every worker needs it: those that are forked find it read
