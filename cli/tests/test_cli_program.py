@@ -352,7 +352,9 @@ def test_a_slow_import_is_named(
     assert run(["--plugin", str(slow), "--plugin", hello, "hello"]) == 0
     said = capsys.readouterr()
     assert said.out == "hello\n"
-    assert re.search(r"(?m)^warning: plugin 'slow\.py' of .* takes more than 0\.2 s to import\.$", said.err)
+    assert re.search(
+        r"(?m)^warning: plugin 'slow\.py' of .* takes more than 0\.2 s to import; what its", said.err
+    )
 
 
 def test_no_part_is_imported_that_was_not_chosen() -> None:

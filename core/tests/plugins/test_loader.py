@@ -119,6 +119,10 @@ BROKEN = {
         "@hookimpl\ndef rlcore_rewards():\n    pass",
         "hook 'rlcore_rewards' gave None, expected records: yield each one",
     ),
+    "returned": (
+        "@hookimpl\ndef rlcore_rewards():\n    return Component(name='x', factory='x:x', summary='x')",
+        "hook 'rlcore_rewards' gave a Component, expected records: yield each one",
+    ),
     "record": ("@hookimpl\ndef rlcore_rewards():\n    yield 'format'", "expected a record of type Component"),
     "factory": (
         "@hookimpl\ndef rlcore_rewards():\n    yield Component(name='x', factory='x', summary='x')",

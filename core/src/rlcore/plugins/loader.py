@@ -27,7 +27,7 @@ import pluggy
 import rlcore
 from rlcore.api import hookspecs
 from rlcore.api.config import NAME
-from rlcore.api.errors import PluginError, did_you_mean, ended, one_line
+from rlcore.api.errors import PluginError, described, did_you_mean, ended, one_line
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.records import Component, ForeignSetting, Kind
 from rlcore.plugins import files
@@ -218,7 +218,8 @@ class _Loader:
             if implementation.plugin is module:
                 records = implementation.function()
                 if not isinstance(records, Iterable):
-                    raise PluginError(f"hook {hook!r} gave {records!r}, expected records: yield each one")
+                    found = described(records)
+                    raise PluginError(f"hook {hook!r} gave {found}, expected records: yield each one")
                 yield from records
 
     def add_file(self, file: PluginFile) -> None:
@@ -273,7 +274,7 @@ class _SlowImports:
 def _slow(info: PluginInfo) -> str:
     said = f"plugin {info.name!r} of {info} takes more than {SLOW_S:g} s to import"
     if info.is_file:
-        return f"{said}."
+        return f"{said}; what its functions import when they are called, no command waits for."
     return f"{said}; every command waits for it, and -p no:{info.name} leaves it out."
 
 

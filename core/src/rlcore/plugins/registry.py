@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api.config import NAME, Config, fields_of
-from rlcore.api.errors import PluginError, did_you_mean
+from rlcore.api.errors import PluginError, described, did_you_mean
 from rlcore.api.part_config import (
     AdvantageConfig,
     ClusterConfig,
@@ -190,7 +190,7 @@ def check(kind: Kind, record: object) -> str | None:
     """The fault of a record that a hook of `kind` yielded; None: it has none."""
     expected = RULES[kind].record
     if type(record) is not expected:
-        return f"the {kind} hook yielded {record!r}, expected a record of type {expected.__name__}"
+        return f"the {kind} hook yielded {described(record)}, expected a record of type {expected.__name__}"
     assert isinstance(record, Component | Algorithm)
     # Names stand in flags, TOML tables and metrics; those of recipes only as the value of --algo.
     signs = " (in a recipe + and - too)" if isinstance(record, Algorithm) else ""
@@ -204,7 +204,7 @@ def check(kind: Kind, record: object) -> str | None:
 def check_adapter(record: object) -> str | None:
     """The fault of a record that the hook of adapters yielded; None: it has none."""
     if type(record) is not RewardAdapter:
-        return f"rlcore_reward_adapters yielded {record!r}, expected a RewardAdapter"
+        return f"rlcore_reward_adapters yielded {described(record)}, expected a RewardAdapter"
     named: object = record.parameters
     if not (
         isinstance(named, tuple)
