@@ -445,6 +445,22 @@ def test_a_loss_that_returns_no_tensors_is_told(returns: Callable[[Tensor], Any]
         value_loss(torch.zeros(10), batch.with_columns(per_token=columns))
 
 
+def test_a_loss_that_would_teach_nothing_is_told() -> None:
+    batch, new = prepared(make_batch([4, 6])), torch.zeros(10, requires_grad=True)
+
+    def detached(inputs: LossInputs) -> LossOutput:
+        return LossOutput(per_token=-inputs.advantages * inputs.log_probs.detach())
+
+    with pytest.raises(PluginError, match=r"\.detached returned values without a gradient, so nothing"):
+        Objective(detached)(TokenOutputs(log_probs=new), batch)
+    columns = dict.fromkeys(["values", "returns", "value_weights"], torch.zeros(10))
+    constant = ValueObjective(lambda inputs: LossOutput(per_token=inputs.returns))
+    with pytest.raises(PluginError, match="returned values without a gradient"):
+        constant(new, batch.with_columns(per_token=columns))
+    entropy = TokenOutputs(log_probs=new, entropy=2 * new)
+    assert Objective(detached, entropy_coef=0.1)(entropy, batch).total.requires_grad
+
+
 class Returns:
     """A correction that returns what it was given."""
 

@@ -376,6 +376,17 @@ class Fixed:
         return self._scores
 
 
+class Asynchronous:
+    async def score(self, samples: Sequence[Sample]) -> list[Score]:
+        return [Score(value=1.0)] * len(samples)
+
+
+def test_an_async_reward_is_told_what_to_do() -> None:
+    for bad in checked_scores(Asynchronous(), group("")):
+        assert isinstance(bad, Failure)
+        assert bad.reason == "score() returned a coroutine; expected a list of Scores, from a plain function"
+
+
 class Number:
     def __float__(self) -> float:
         return 0.5
@@ -395,8 +406,8 @@ def test_scores_become_plain_floats() -> None:
         (Score(value=1, per_token=(0.0, -math.inf)), "per_token of a score is -inf"),
         (Score(value=1, per_token=(0.0,)), "1 values for 2 response tokens"),
         (Score(value="1"), "is '1', which is no finite number"),  # type: ignore[arg-type]  # on purpose
-        (1.0, "a float, not a Score"),
-        (None, "a NoneType, not a Score"),
+        (1.0, "gave 1.0, not a Score"),
+        (None, "gave None, not a Score"),
     ],
 )
 def test_one_bad_score_fails_its_sample_alone(score: object, reason: str) -> None:

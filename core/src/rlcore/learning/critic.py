@@ -17,7 +17,7 @@ from rlcore.api.part import part_name
 from rlcore.api.trainer import LossResult, StepResult, ValueModel
 from rlcore.api.training import LossOutput, ValueInputs, ValueLoss
 from rlcore.learning.metrics import summed_metrics, trainer_metrics
-from rlcore.learning.outputs import check_outputs
+from rlcore.learning.outputs import check_gradient, check_outputs
 
 
 def with_value_weights(batch: TrainBatch) -> TrainBatch:
@@ -72,6 +72,7 @@ class ValueObjective:
         returned(whose, output, LossOutput, "a LossOutput")
         check_outputs(whose, "the loss", output.per_token, output.metrics, mask_R, role="critic")
         total = where_live(columns["value_weights"] * output.per_token, mask_R).sum()
+        check_gradient(whose, total, values_R)
         with torch.no_grad():
             sums = {k: where_live(v.to(values_R.dtype), mask_R).sum() for k, v in output.metrics.items()}
         return LossResult(total=total, metrics={**sums, "tokens": mask_R.sum()})

@@ -21,7 +21,7 @@ from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.api.training import Correction, Loss, LossInputs, LossOutput, TokenWeights
 from rlcore.learning.metrics import WEIGHTED
-from rlcore.learning.outputs import check_outputs
+from rlcore.learning.outputs import check_gradient, check_outputs
 
 PLACE = "place"
 """Column int64 [R]: the place of each token in the whole batch. It is there while log-probs are kept."""
@@ -92,6 +92,7 @@ class Objective:
             loss_R = loss_R + self.kl.kl_coef * (ratio_R * kl_R if self.kl.kl_unbiased else kl_R)
         weights_R = batch.per_token["weights"]
         total = where_live(weights_R * loss_R, inputs.mask).sum()
+        check_gradient(whose, total, inputs.log_probs)
         with torch.no_grad():
             metrics = self._metrics(inputs, named)
             for name, value_R in output.weighted.items():

@@ -78,6 +78,15 @@ def check_outputs(
             )
 
 
+def check_gradient(whose: str, total: Tensor, values_R: Tensor) -> None:
+    """Raises PluginError where `total` does not depend on what the model computed: nothing is learned."""
+    if values_R.requires_grad and not total.requires_grad:
+        raise PluginError(
+            f"{whose} returned values without a gradient, so nothing would be learned. Compute them from the "
+            "model's outputs, without detach() or torch.no_grad()."
+        )
+
+
 def _check_shape(said: str, value_R: object, mask_R: Tensor) -> None:
     """`said`: how the error begins."""
     wanted = f"{list(mask_R.shape)}, one value for each response token"

@@ -2,11 +2,11 @@
 
 import math
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
-from rlcore.api.errors import told
+from rlcore.api.errors import described, returned, told
 from rlcore.api.types import Sample, Score
 
 
@@ -31,7 +31,9 @@ def checked_scores(
     `value_range`: the least and the greatest value of a score and its parts; None: any finite number.
     """
     try:
-        scores = list(reward.score(samples))
+        expected: Any = Iterable  # mypy takes only classes that can be made
+        wanted = "a list of Scores, from a plain function"
+        scores = list(returned("score()", reward.score(samples), expected, wanted))
     except Exception as error:
         return [failure_of(error)] * len(samples)
     if len(scores) != len(samples):
@@ -50,7 +52,7 @@ def failure_of(error: Exception) -> Failure:
 def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrFailure:
     """The score in plain floats, or what is wrong with it."""
     if not isinstance(score, Score):
-        return Failure(kind="type", reason=f"the reward gave a {type(score).__name__}, not a Score")
+        return Failure(kind="type", reason=f"the reward gave {described(score)}, not a Score")
     tokens = score.per_token
     if tokens is not None and len(tokens) != len(sample.response_ids):
         reason = f"per_token has {len(tokens)} values for {len(sample.response_ids)} response tokens"
