@@ -90,6 +90,19 @@ def test_a_forked_process_asks_the_same_server(server: ForkServer, tmp_path: Pat
     assert first == second
 
 
+def test_a_forked_process_finalizes_what_it_has_made_itself(server: ForkServer, tmp_path: Path) -> None:
+    """And leaves to its server what that has made."""
+    out = tmp_path / "out"
+    keep = "import sys, weakref; sys.{0} = type('A', (), {{}})(); weakref.finalize(sys.{0}, print, '{0}')\n"
+    code = (
+        f"{keep.format('outer')}from pathlib import Path; from rlcore_machine import ForkServer\n"
+        f"with ForkServer([]) as own:\n    inner = own.fork('builtins:exec', [{keep.format('inner')!r}], "
+        f"out=Path({str(out)!r}))\n    assert inner.wait(20) == 0\n"
+    )
+    assert server.fork("builtins:exec", [code], out=out).wait(LIMIT_S) == 0
+    assert out.read_text() == "inner\nouter\n"
+
+
 def test_the_end_of_the_server_ends_what_is_tied_to_it() -> None:
     server = ForkServer([])
     tied, loose = server.fork("time:sleep", [100]), server.fork("time:sleep", [100], tied=False)
