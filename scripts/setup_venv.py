@@ -37,7 +37,8 @@ def main(venv: Path, wanted: list[str]) -> None:
     say("3 of 3: rlcore's members and what they depend on (about 0.8 GB; a few minutes without a word)")
     # In one build environment for all: pip would make one for each of the many members.
     pip(venv, "install", "--quiet", *BUILD_TOOLS)
-    pip(venv, "install", "--quiet", "--no-build-isolation", *wanted)
+    pip(venv, "install", "--quiet", "--no-build-isolation", "--no-compile", *wanted)
+    compile_all(venv)
     say(f"{venv} is ready")
 
 
@@ -56,7 +57,7 @@ def install_torch(venv: Path) -> None:
     source = [] if not index else ["--find-links" if Path(index).is_dir() else "--index-url", index]
     if not has_gpu:
         refuse_cuda(venv, spec, source)
-    pip(venv, "install", *source, spec)
+    pip(venv, "install", "--no-compile", *source, spec)
 
 
 def refuse_cuda(venv: Path, spec: str, source: list[str]) -> None:
@@ -85,6 +86,12 @@ def pip(venv: Path, *arguments: str) -> None:
     ]
     if subprocess.run(command, cwd=ROOT).returncode:
         stop(f"pip {arguments[0]} {arguments[-1]} failed; its message is above.")
+
+
+def compile_all(venv: Path) -> None:
+    """Byte code of all packages, by every core: pip would take one, for a minute."""
+    code = "import compileall, site; compileall.compile_dir(site.getsitepackages()[0], quiet=2, workers=0)"
+    subprocess.run([str(venv.absolute() / "bin" / "python"), "-W", "ignore", "-c", code])
 
 
 def say(sentence: str) -> None:
