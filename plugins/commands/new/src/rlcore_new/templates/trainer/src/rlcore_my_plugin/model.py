@@ -228,18 +228,15 @@ class Model:
 
     def _log_probs(self, part: TrainBatch, temperature: float) -> Tensor:
         """fp32 [R, V]: of the distribution behind each response token."""
-        device = self._model.device
-        lengths, responses = part.lengths, part.response_lengths.tolist()
+        device, lengths = self._model.device, part.lengths[:, None]
         width = int(lengths.max()) if len(part) else 0
-        ids = torch.zeros(len(part), width, dtype=torch.int64)
-        ids[torch.arange(width) < lengths[:, None]] = part.tokens
-        mask = (torch.arange(width) < lengths[:, None]).long()
-        logits = self._model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False).logits
-        ends = lengths.tolist()
-        rows = [
-            logits[i, end - n - 1 : end - 1] for i, (end, n) in enumerate(zip(ends, responses, strict=True))
-        ]
-        return torch.log_softmax(torch.cat(rows).float() / temperature, dim=-1)
+        places = torch.arange(width)
+        ids, mask = torch.zeros(len(part), width, dtype=torch.int64), places < lengths
+        ids[mask] = part.tokens
+        out = self._model(input_ids=ids.to(device), attention_mask=mask.long().to(device), use_cache=False)
+        # A token's logits stand one place before it.
+        behind = (places >= lengths - part.response_lengths[:, None] - 1) & (places < lengths - 1)
+        return torch.log_softmax(out.logits[behind.to(device)].float() / temperature, dim=-1)
 
 
 def _adamw(model: Any, settings: OptimizerSettings, foreach: bool) -> torch.optim.Optimizer:
