@@ -304,8 +304,9 @@ def _serve(
             importlib.import_module(name)
     target, content = prepare
     known = (_resolved(target)(content),) if target else ()
-    if (dynamo := sys.modules.get("torch._dynamo.utils")) is not None:
-        atexit.unregister(dynamo.dump_compile_times)  # 30 ms in each fork, for a table that nobody reads
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if table := getattr(dynamo, "dump_compile_times", None):
+        atexit.unregister(table)  # 30 ms in each fork, and nobody reads it
     settle_heap()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on the owner's end of `control` ends it
     # `select` goes on after a signal's handler (PEP 475), so SIGCHLD wakes it by writing a byte.
@@ -387,7 +388,7 @@ def _tell(status: int, number: int) -> None:
 
 
 def _leave_finalizers() -> None:
-    """What the server made is not this process's to finalize: those of torch take 50 ms and copy memory."""
+    """The end of this process finalizes what it has made, not what its server has: torch's takes 50 ms."""
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
 
