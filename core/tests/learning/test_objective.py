@@ -446,17 +446,19 @@ def test_a_loss_that_returns_no_tensors_is_told(returns: Callable[[Tensor], Any]
 
 
 def test_a_loss_that_would_teach_nothing_is_told() -> None:
-    batch, new = prepared(make_batch([4, 6])), torch.zeros(10, requires_grad=True)
+    batch, new = prepared(make_batch([4, 6])), torch.full((10,), -1.0, requires_grad=True)
 
     def detached(inputs: LossInputs) -> LossOutput:
-        return LossOutput(per_token=-inputs.advantages * inputs.log_probs.detach())
+        return LossOutput(per_token=inputs.log_probs.detach())
 
     with pytest.raises(PluginError, match=r"\.detached returned values without a gradient, so nothing"):
         Objective(detached)(TokenOutputs(log_probs=new), batch)
-    columns = dict.fromkeys(["values", "returns", "value_weights"], torch.zeros(10))
+    columns = dict.fromkeys(["values", "returns", "value_weights"], torch.ones(10))
     constant = ValueObjective(lambda inputs: LossOutput(per_token=inputs.returns))
     with pytest.raises(PluginError, match="returned values without a gradient"):
         constant(new, batch.with_columns(per_token=columns))
+    # Without an advantage there may be nothing to learn from a micro-batch.
+    assert Objective(lambda inputs: LossOutput(per_token=torch.zeros(10)))(TokenOutputs(log_probs=new), batch)
     entropy = TokenOutputs(log_probs=new, entropy=2 * new)
     assert Objective(detached, entropy_coef=0.1)(entropy, batch).total.requires_grad
 

@@ -79,8 +79,8 @@ def check_outputs(
 
 
 def check_gradient(whose: str, total: Tensor, values_R: Tensor) -> None:
-    """Raises PluginError where `total` does not depend on what the model computed: nothing is learned."""
-    if values_R.requires_grad and not total.requires_grad:
+    """Raises PluginError where `total` does not depend on what the model computed, and is not 0."""
+    if values_R.requires_grad and not total.requires_grad and bool(total != 0):
         raise PluginError(
             f"{whose} returned values without a gradient, so nothing would be learned. Compute them from the "
             "model's outputs, without detach() or torch.no_grad()."
