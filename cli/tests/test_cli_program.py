@@ -353,7 +353,7 @@ def test_a_slow_import_is_named(
     said = capsys.readouterr()
     assert said.out == "hello\n"
     assert re.search(
-        r"(?m)^warning: plugin 'slow\.py' of .* takes more than 0\.2 s to import; what its", said.err
+        r"(?m)^warning: plugin 'slow\.py' of .* takes more than 0\.2 s to import; move slow", said.err
     )
 
 

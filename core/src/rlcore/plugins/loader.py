@@ -274,7 +274,7 @@ class _SlowImports:
 def _slow(info: PluginInfo) -> str:
     said = f"plugin {info.name!r} of {info} takes more than {SLOW_S:g} s to import"
     if info.is_file:
-        return f"{said}; what its functions import when they are called, no command waits for."
+        return f"{said}; move slow imports into the functions that need them."
     return f"{said}; every command waits for it, and -p no:{info.name} leaves it out."
 
 
