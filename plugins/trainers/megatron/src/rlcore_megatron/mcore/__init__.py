@@ -9,5 +9,6 @@ from rlcore_megatron.mcore import imports
 from rlcore_megatron.source import known_fields
 
 imports.prepare()
-for read in (known_fields, table):
-    read()  # every worker needs it: those that are forked find it read
+# Every worker needs these. One that is forked finds them read.
+known_fields()
+table()
