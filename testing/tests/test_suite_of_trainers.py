@@ -33,8 +33,8 @@ FAULTS = [
     Fault(
         name="shifted_by_one",
         file="model.py",
-        old="logits[i, end - n - 1 : end - 1]",
-        new="logits[i, end - n : end]",
+        old="(places >= lengths - part.response_lengths[:, None] - 1) & (places < lengths - 1)",
+        new="(places >= lengths - part.response_lengths[:, None]) & (places < lengths)",
         missing=LOG_PROBS,
         reason="'log_probs': ",
     ),

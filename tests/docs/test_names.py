@@ -33,6 +33,7 @@ OTHERS = {
     "--model-path",  # of the server `rlcore_local`, started by hand
     *("--check", "--release", "--sglang", "--strict", "--write"),  # of ruff, mkdocs and scripts
     "--no-deps",  # of pip
+    "--enable-optimizations",  # of Python's build
 }
 NAMED = re.compile(
     r"--(sglang|frozen\.\w+|engine-group\.\w+|(critic|reference|teacher)\.megatron|eval\.NAME\.reward)\.[\w-]+"
