@@ -177,3 +177,21 @@ def test_prompts_apart_are_not_shared_and_an_empty_pack_is_padding() -> None:
     assert found.tokens[0].tolist() == [7, 1, 8, 7]
     assert found.rows.tolist() == [0, 1, 2, 3]
     assert pack(batch, [], align=2, share=True).tokens.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(("tokens", "is_shared"), [(7, True), (8, False)])
+def test_a_prompt_is_shared_where_it_spares_a_sixteenth(tokens: int, is_shared: bool) -> None:
+    response = list(range(tokens))
+    batch = TrainBatch(
+        tokens=torch.tensor([9, *response, 9, *response]),
+        prompt_lengths=torch.tensor([1, 1]),
+        response_lengths=torch.tensor([tokens, tokens]),
+        per_sample={"group": torch.tensor([0, 0])},
+    )
+    own = response[:-1]
+    assert pack(batch, range(2), share=True).tokens[0].tolist() == [
+        9,
+        *own,
+        *([] if is_shared else [9]),
+        *own,
+    ]

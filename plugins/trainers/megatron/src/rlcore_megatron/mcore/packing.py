@@ -269,10 +269,16 @@ def _sequences(part: TrainBatch) -> _Layout:
 def _trees(part: TrainBatch) -> _Layout:
     """A trunk for each run of samples with one prompt, then a branch for each, without its last token.
 
-    A sample alone is a trunk that goes on into its response.
+    A sample alone is a trunk that goes on into its response. So is each of a run whose prompt is too short.
     """
     prompts, responses = part.prompt_lengths, part.response_lengths
     is_first = _first_of_tree(part)
+    tree = torch.cumsum(is_first, 0) - 1
+    spared, whole = (
+        torch.zeros(int(is_first.sum()), dtype=torch.int64).index_add_(0, tree, tokens)
+        for tokens in (torch.where(is_first, 0, prompts), part.lengths)
+    )
+    is_first |= (spared < _LEAST_SPARED * whole)[tree]
     tree = torch.cumsum(is_first, 0) - 1
     members = torch.bincount(tree, minlength=int(is_first.sum()))
     is_alone = (members == 1)[tree]
@@ -301,6 +307,11 @@ def _trees(part: TrainBatch) -> _Layout:
         extents=torch.zeros_like(members).index_add_(0, tree, trunk + branch),
         pieces=[(a, b, c, d) for a, b, c, d in table.tolist()],
     )
+
+
+_LEAST_SPARED = 1 / 16
+"""Of a tree's tokens. To spare fewer costs more time than it saves: a branch reads copies of its prompt's
+keys and values, and through a mask."""
 
 
 def _first_of_tree(part: TrainBatch) -> Tensor:
