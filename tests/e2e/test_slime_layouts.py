@@ -42,6 +42,8 @@ def test_a_translated_run_trains_as_on_one_rank(run: Run, tmp_path: Path, name: 
         assert samples == one[-STEPS]["rollout/samples"] >= PROMPTS * GROUP, "a filter has more drawn"
         assert 0 <= many[-STEPS]["train/kl_engine_max"] <= 1e-4
     assert one[-STEPS]["train/grad_norm"] > 0
+    if settings.get("sleep") == "all":
+        assert many[-1]["train/asleep_mb"] > 0, "the trainer sleeps while the engine generates"
     for key in SAME:
         if key in one[-STEPS]:
             assert many[-STEPS][key] == pytest.approx(one[-STEPS][key], rel=RELATIVE, abs=1e-9), key

@@ -27,8 +27,6 @@ FOREIGN = (
     "sglang.",
     "engine.",
     "tracker",
-    "placement",
-    "sleep",
     "stop_token_ids",
     "epochs",
     "eval",
@@ -36,7 +34,10 @@ FOREIGN = (
     LAST,
     SEQUENCE,
 )
-"""What belongs to the published model, to SGLang, or to the layout."""
+"""What belongs to the published model, to SGLang, or to the sizes of the layout."""
+PLACES = ("placement", "sleep")
+"""Kept on several ranks, but for a split, which divides GPUs."""
+ALL = {"tensor": 2, "pipeline": 2, "context": 2, "expert": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,33 +75,18 @@ SCALED: Mapping[str, Scaled] = {
     "qwen3-30B-A3B": Scaled(
         model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}, covers=("moonlight-16B-A3B",)
     ),
-    "qwen3-235B-A22B-sft": Scaled(
-        model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}, covers=("qwen3-4B-base-sft",)
-    ),
-    "qwen3-235B-A22B": Scaled(
-        model_type="qwen3_moe", ranks=4, sizes={"pipeline": 2, "context": 2, "expert": 2}, last=1
-    ),
-    "glm4.7-355B-A32B": Scaled(
-        model_type="glm4_moe", ranks=4, sizes={"tensor": 2, "pipeline": 2, "expert": 2}
-    ),
+    "qwen3-4B-base-sft": Scaled(model_type="qwen3", ranks=2, sizes={}),
+    "qwen3-235B-A22B-sft": Scaled(model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}),
+    "qwen3-235B-A22B": Scaled(model_type="qwen3_moe", ranks=8, sizes=ALL, last=1),
+    "glm4.7-355B-A32B": Scaled(model_type="glm4_moe", ranks=8, sizes=ALL),
     "minimax-m2": Scaled(model_type="minimax_m2", ranks=8, sizes={"tensor": 2, "pipeline": 2, "expert": 4}),
     "kimi-k2-Thinking": Scaled(
-        model_type="deepseek_v3",
-        ranks=4,
-        sizes={"tensor": 2, "pipeline": 2, "expert": 2},
-        last=1,
-        covers=("kimi-k2-Instruct",),
+        model_type="deepseek_v3", ranks=8, sizes=ALL, last=1, covers=("kimi-k2-Instruct",)
     ),
-    "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=4, sizes={"tensor": 2, "context": 2, "expert": 4}),
-    "glm4.7-30B-A3B": Scaled(
-        model_type="glm4_moe_lite",
-        ranks=8,
-        sizes={"tensor": 2, "pipeline": 2, "context": 2, "expert": 4},
-        last=1,
-        mtp=True,
-    ),
+    "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=8, sizes=ALL, last=1),
+    "glm4.7-30B-A3B": Scaled(model_type="glm4_moe_lite", ranks=8, sizes=ALL, last=1, mtp=True),
 }
-"""Script → how it is trained here. The pipeline of deepseek-r1 is that of kimi-k2-Thinking."""
+"""Script → how it is trained here."""
 
 
 def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, model: Path) -> dict[str, Any]:
@@ -111,7 +97,9 @@ def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, mo
     if not is_sft:
         found |= {"reward": ["f1"], "group_size": GROUP, "minibatches": min(2, settings["minibatches"])}
     if scaled is None:
-        return found | {"ranks": 1}
+        return {key: value for key, value in found.items() if key not in PLACES} | {"ranks": 1}
+    if settings.get("placement") == "split":
+        del found["placement"]
     found |= {"ranks": scaled.ranks, **{PARALLEL[name]: size for name, size in scaled.sizes.items()}}
     found |= {LAST: scaled.last} if scaled.last else {}
     return found | ({SEQUENCE: True} if "tensor" in scaled.sizes else {})
