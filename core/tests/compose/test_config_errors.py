@@ -89,7 +89,8 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"minibatches": "17"}, "--minibatches: found 17, expected at most --prompts-per-step (16)."),
     (
         {"only": "train"},
-        "--only: found 'train': to only train, choose a --producer that reads saved rollouts.",
+        "--only: found train, but the producer 'synchronous' generates rollouts; choose a --producer that "
+        "reads saved ones.",
     ),
     ({"min_lr": "0.6"}, "--min-lr: found 0.6, expected at most --lr (0.5)."),
     (

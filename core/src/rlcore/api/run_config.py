@@ -282,10 +282,10 @@ class CheckpointOptions(Config):
 class DebugOptions(Config):
     """Half of a run, and a look inside."""
 
-    only: Literal["rollout"] | None = Field(
+    only: Literal["rollout", "train"] | None = Field(
         None,
-        description="half of a run: only generate, with the model's first weights; none: train as well. "
-        "To only train, choose a producer that reads saved rollouts",
+        description="half of a run. rollout: generate, with the model's first weights; train: on rollouts "
+        "that the producer reads; none: both",
     )
     save_batches_every: int = Field(
         0, ge=0, description="every so many steps each train rank writes its batch to batches/; 0: never"
@@ -296,13 +296,6 @@ class DebugOptions(Config):
     trace_limit: int = Field(
         64, ge=0, description="MiB of RUN/trace.json, which says what took how long; 0: it is not written"
     )
-
-    @field_validator("only", mode="before")
-    @classmethod
-    def _not_train(cls, value: Any) -> Any:
-        if value == "train":
-            raise ValueError("to only train, choose a --producer that reads saved rollouts")
-        return value
 
     @field_validator("profile_steps")
     @classmethod

@@ -17,6 +17,7 @@ from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import load
+from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
@@ -104,7 +105,7 @@ def _complaints(
     yield from group_complaints(resolved)
     yield from _step_complaints(resolved)
     yield from _asynchrony_complaints(run)
-    yield from _debug_complaints(resolved)
+    yield from _debug_complaints(resolved, registry)
     yield from _rank_complaints(run, parallel)
     yield from role_complaints(resolved, settings, registry)
     yield from role_table_complaints(resolved, _roles(resolved))
@@ -189,15 +190,19 @@ def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:
         )
 
 
-def _debug_complaints(resolved: Resolved) -> Iterator[str]:
-    """Settings that do not suit `--only rollout`."""
-    run = resolved.run
-    if run.debug.only is None:
-        return
-    if not resolved.samples:
-        name = resolved.producer.name
-        yield f"--only: found rollout, but the producer {name!r} generates nothing; leave it out."
-    yield from unread(run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
+def _debug_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
+    """Settings that do not suit half of a run."""
+    run, found = resolved.run, f"--only: found {resolved.run.debug.only}, but the producer"
+    if run.debug.only == "train" and resolved.samples:
+        producers = registry.entries(Kind.PRODUCER)
+        read = [each.record.name for each in producers if getattr(each.config, "makes_batches", False)]
+        readers = f", such as {' or '.join(map(repr, read))}" if read else ""
+        name = f"{resolved.producer.name!r} generates rollouts"
+        yield f"{found} {name}; choose a --producer that reads saved ones{readers}."
+    if run.debug.only == "rollout":
+        if not resolved.samples:
+            yield f"{found} {resolved.producer.name!r} generates nothing; leave it out."
+        yield from unread(run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
 
 
 def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
@@ -215,7 +220,7 @@ def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
     if not resolved.trainer.config.sleeps:
         yield f"{found}, but the trainer {resolved.trainer.name!r} cannot leave its devices; leave it out."
     if run.debug.only or resolved.producer.config.makes_batches:
-        half = "--only rollout" if run.debug.only else f"--producer {resolved.producer.name}"
+        half = f"--only {run.debug.only}" if run.debug.only else f"--producer {resolved.producer.name}"
         yield f"{found} with {half}, where nobody shares the devices; leave it out."
     if run.placement == "split" or run.serving.engine_url:
         other = "--engine-url" if run.serving.engine_url else "--placement split"
