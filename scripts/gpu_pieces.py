@@ -41,7 +41,7 @@ SHOWN = ("train/asleep_mb", "time/step_s", "time/generate_s", "time/train_s", "t
 Figures = dict[str, Any]
 
 
-class NeedsGpuError(Exception):
+class NotHereError(Exception):
     """This machine cannot show it."""
 
 
@@ -380,14 +380,15 @@ def attention(_work: Path) -> Figures:
 
 
 def fit(work: Path) -> Figures:
-    """The largest Qwen3 that the planner puts on one GPU takes two steps; its peak and the planner's."""
+    """The largest Qwen3 that the planner puts on one GPU takes two steps; its peak and the planner's.
+
+    On a CPU the planner is asked for a card of 80 GB, and a small model takes the steps with its layout.
+    """
     import torch
 
     from rlcore_megatron.fields import RECOMPUTE
 
-    if not on_gpu():
-        raise NeedsGpuError("needs a GPU: the planner speaks of a GPU's memory")
-    gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9
+    gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9 if on_gpu() else 80.0
     for name in SIZES:
         asked = ("--model", name, "--gpus", "1", "--gpu-memory", f"{gigabytes:.1f}", "--micro-batches", "1")
         plan = _command("plan", *asked, "--tokens-per-rank", str(FIT_TOKENS), "--json")
@@ -397,31 +398,32 @@ def fit(work: Path) -> Figures:
             break
     else:
         raise AssertionError(f"the planner finds none of {SIZES} for {gigabytes:.1f} GB")
-    recomputes = kept[0]["layout"]["recompute"]
-    role = _role(_published(name, work), "bf16", RECOMPUTE if recomputes else {}, trains=True)
-    torch.cuda.reset_peak_memory_stats()
+    recomputes, planned = kept[0]["layout"]["recompute"], kept[0]["memory"]["total"]
+    role = _role(
+        _published(name, work) if on_gpu() else _model(work),
+        "bf16",
+        RECOMPUTE if recomputes else {},
+        trains=True,
+    )
+    if on_gpu():
+        torch.cuda.reset_peak_memory_stats()
     losses = [_train(role, seed, tokens=FIT_TOKENS) for seed in (0, 1)]
-    peak, planned = torch.cuda.max_memory_allocated(), kept[0]["memory"]["total"]
-    return {
-        "model": name,
-        "peak, bytes": peak,
-        "planned, bytes": planned,
-        "ratio": peak / planned,
-        "bytes beside torch's": _used() - torch.cuda.memory_reserved(),
-        "losses": losses,
-    }
+    found = {"model": name, "planned, bytes": planned, "losses": losses}
+    if not on_gpu():
+        return found
+    peak = torch.cuda.max_memory_allocated()
+    beside = _used() - torch.cuda.memory_reserved()
+    return {**found, "peak, bytes": peak, "ratio": peak / planned, "bytes beside torch's": beside}
 
 
 def trl(work: Path) -> Figures:
-    """A step beside TRL's GRPOTrainer on the same machine (benchmarks/vs_trl.py)."""
-    if not on_gpu():
-        raise NeedsGpuError("needs a GPU: on a CPU benchmarks/vs_trl.py is the measure")
+    """A step beside TRL's GRPOTrainer on the same machine (benchmarks/vs_trl.py); on a CPU, a tiny one."""
     if importlib.util.find_spec("trl") is None:
-        raise NeedsGpuError("TRL is not installed here")
+        raise NotHereError("TRL is not installed")
     script = str(ROOT / "benchmarks" / "vs_trl.py")
+    case = ("--device", "cuda", "--threads", "4") if on_gpu() else ("--cases", "tiny", "--threads", "2")
     done = _call(
-        *(sys.executable, script, "--dry", "--device", "cuda", "--rounds", "1", "--threads", "4"),
-        *("--steps", "5", "--warmup", "2"),
+        *(sys.executable, script, "--dry", *case, "--rounds", "1", "--steps", "5", "--warmup", "2"),
         *("--trl-venv", sys.prefix, "--work", str(work)),
     )
     return {"table": _table(done)}
@@ -440,7 +442,7 @@ def sglang(work: Path) -> Figures:
     """The demo with SGLang, and how far its log-probs are from the trainer's."""
     python = _sglang_python()
     if python is None:
-        raise NeedsGpuError("SGLang is not installed")
+        raise NotHereError("SGLang is not installed")
     steps = "20" if on_gpu() else "2"
     return _run(work, "--engine.python", python, "--steps", steps, engine="sglang")
 

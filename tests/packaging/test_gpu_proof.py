@@ -26,8 +26,9 @@ def test_the_list_names_every_piece() -> None:
 
 
 @pytest.mark.full
-def test_pieces_run_here_and_are_kept(tmp_path: Path) -> None:
-    pieces = ("attention", "ipc", "recompute", "trl")
+def test_pieces_run_here_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RLCORE_SGLANG_PYTHON", raising=False)
+    pieces = ("attention", "fit", "ipc", "recompute", "sglang")
     done = proof("--out", tmp_path, *pieces)
     assert done.returncode == 0, done.stdout
     found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in pieces}
@@ -36,8 +37,10 @@ def test_pieces_run_here_and_are_kept(tmp_path: Path) -> None:
     assert kept["saved, bytes"] == pytest.approx(kept["saved, planned bytes"], rel=0.05)
     if found["ipc"]["machine"]["card"] == "CPU":
         assert found["ipc"]["figures"]["by"] == "shared memory"
-        assert found["trl"]["status"] == "skipped"
-        assert found["trl"]["why"].startswith("needs a GPU")
+        assert found["fit"]["figures"]["model"] == "qwen3-1.7b", "the largest for 80 GB with Adam on the card"
+    if found["sglang"]["machine"]["sglang"] is None:
+        assert found["sglang"]["status"] == "skipped"
+        assert found["sglang"]["why"] == "SGLang is not installed"
     again = proof("--out", tmp_path, *pieces)
     assert again.stderr == "", "nothing ran a second time"
     assert again.stdout == done.stdout == (tmp_path / "summary.md").read_text()
