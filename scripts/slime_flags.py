@@ -9,7 +9,8 @@ from rlcore_import.table import Rule
 PAGE = Path(__file__).parents[1] / "docs" / "slime_flags.md"
 HEAD = """# slime's flags
 
-This page says what `rlcore import slime` makes of each flag of slime, and of Megatron's that slime passes on.
+This page says what `rlcore import slime` makes of each flag of slime and of its fork miles, and of
+Megatron's that they pass on.
 
 ```
 rlcore import slime --rollout-batch-size 32 --n-samples-per-prompt 8 --rm-type math

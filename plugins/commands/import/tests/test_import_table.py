@@ -9,7 +9,7 @@ from rlcore_import.slime.translate import COMPUTED, table
 from rlcore_import.table import Rule
 
 FLAGS = (Path(__file__).parent / "slime_flags.txt").read_text().split()
-"""What slime's parser takes of its own, and what its users write of Megatron's and SGLang's."""
+"""What slime and its fork miles take of their own, and what their users write of Megatron's and SGLang's."""
 RULES = list(table().rules.values())
 TABLES = ("megatron", "sglang", "engine", "source", "loss", "value_loss", "advantage", "reward")
 

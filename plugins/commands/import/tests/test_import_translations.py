@@ -49,6 +49,10 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "--num-experts 8 --tensor-model-parallel-size 4": {"megatron.expert_tensor_parallel_size": 4},
     "train_async.py --lr 1": {"max_staleness": 1},
+    "--fully-async --pause-generation-mode in_place": {"max_staleness": 2, "on_publish": "in_place"},
+    "train_async.py --fully-async --max-weight-staleness 3": {"max_staleness": 3, "on_publish": None},
+    "--max-weight-staleness 3 --pause-generation-mode abort": {"max_staleness": None, "on_publish": None},
+    "--eval-num-gpus 8 --rollout-num-gpus-per-engine 4 --rollout-num-gpus 8": {"eval_engines": 2},
     "--prompt-data a.jsonl@[0:10]": {"data": "a.jsonl[0:10]"},
     "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
     "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},
@@ -84,6 +88,10 @@ CASES: dict[str, dict[str, Any]] = {
         **{"distill_coef": 0.5, "teacher_model": "T"},
     },
     "--use-opd --opd-type sglang --rm-url http://t:1/generate": {"teacher_url": ["http://t:1"]},
+    "--use-opd --opd-kl-coef 2 --opd-teacher-key teacher --opd-teacher-urls "
+    "math=http://m:1/generate default=http://d:2/generate": {
+        **{"distill_coef": 2, "teacher_url": ["math=http://m:1", "http://d:2"]},
+    },
     "--partial-rollout --over-sampling-batch-size 64 --rollout-batch-size 32": {
         **{"partial_rollouts": True, "max_staleness": 1, "over_sample": 2.0},
     },
@@ -109,8 +117,8 @@ CASES: dict[str, dict[str, Any]] = {
     "--freeze-params-name-list embed head": {
         **{"model_hook": ["freeze"], "model_hook.freeze.pattern": ["embed", "head"]},
     },
-    "--use-wandb --wandb-team t --wandb-exp-name n --use-tensorboard": {
-        **{"tracker": ["wandb", "tensorboard"]},
+    "--use-wandb --wandb-team t --wandb-exp-name n --use-tensorboard --use-mlflow": {
+        **{"tracker": ["wandb", "tensorboard", "mlflow"]},
         **{"tracker.wandb.entity": "t", "tracker.wandb.run_name": "n"},
     },
     "--use-pytorch-profiler --profile-step-start 3 --profile-step-end 5": {"profile_steps": "3-4"},
@@ -125,6 +133,10 @@ CASES: dict[str, dict[str, Any]] = {
     "--advantage-estimator ppo --lambd 0.9 --normalize-advantages --calculate-per-token-loss": {
         **{"advantage.lam": 0.9, "whiten_advantages": True, "normalizer": "per_token"}
     },
+    "--advantage-estimator ppo --critic-num-nodes 2 --actor-num-gpus-per-node 4": {"critic_ranks": 8},
+    "--critic-num-nodes 2 --critic-num-gpus-per-node 4": {"critic_ranks": None},
+    "--update-weight-transfer-mode disk-delta": {"engine.publish": "delta"},
+    "--use-session-server v2": {"generator": "session"},
     "--rollout-external-engine-addrs a:1 http://b:2": {"engine_url": ["http://a:1", "http://b:2"]},
     "--update-weight-buffer-size 536870912 --update-weight-transport disk": {
         **{"engine.bucket_mb": 512, "engine.publish": "disk"},
@@ -181,6 +193,11 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
         ("--update-weights-interval 4", "--update-weights-interval"),
         ("--lr-decay-style WSD", "--lr-decay-style"),
         ("--actor-num-nodes $NODES --lr 1", "--actor-num-nodes"),
+        ("--ft-components rollout train", "--ft-components"),
+        ("--eval-num-gpus 6 --rollout-num-gpus 4 --rollout-num-gpus-per-engine 4", "--eval-num-gpus"),
+        ("--critic-load A --critic-save B", "--critic-load"),
+        ("--use-opd --opd-teacher-urls a=http://t:1/generate", "--opd-teacher-key"),
+        ("--lora-rank 8", "--lora-rank"),
         ("--sglang-config absent.yaml", "--sglang-config"),
     ],
 )
@@ -196,6 +213,12 @@ DECODE = {**PREFILL, "worker_type": "decode", "num_gpus": 24}
 def _groups(folder: Path, *models: dict[str, Any]) -> str:
     (folder / "groups.yaml").write_text(json.dumps({"sglang": models}))  # YAML takes JSON
     return f"--sglang-config {folder / 'groups.yaml'} --rollout-num-gpus 32 --rollout-num-gpus-per-engine 8"
+
+
+def test_the_critic_starts_from_a_directory_of_hugging_face(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert settings(f"--advantage-estimator ppo --critic-load {tmp_path}/")["critic_model"] == str(tmp_path)
+    assert verdict("--critic-load C --critic-save C/ --save S", "--critic-load") is FlagVerdict.IMPLIED
 
 
 def test_server_groups_are_engine_groups(tmp_path: Path) -> None:

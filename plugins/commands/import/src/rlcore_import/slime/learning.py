@@ -88,12 +88,12 @@ def old_log_probs(run: Run, _: str) -> Settings:
 def distillation(run: Run, name: str) -> Said | Settings:
     if not run.has("use-opd"):
         return implied("without --use-opd it does nothing")
-    teacher = (
-        {"teacher_model": run.text("opd-teacher-load")}
-        if run.text("opd-type") == "megatron"
-        else {"teacher_url": [run.text("rm-url").removesuffix("/generate")]}
-    )
-    return {"distill_coef": run.real("opd-kl-coef", 1), **teacher}
+    settings: dict[str, Any] = {"distill_coef": run.real("opd-kl-coef", 1)}
+    if run.text("opd-type") == "megatron":
+        return settings | {"teacher_model": run.text("opd-teacher-load")}
+    urls = run.flags.get("opd-teacher-urls") or (run.text("rm-url"),)
+    named = [url.removeprefix("default=").removesuffix("/generate") for url in urls]
+    return settings | {"teacher_url": named}
 
 
 def optimizer(run: Run, name: str) -> Said | Settings:
@@ -150,13 +150,19 @@ def freeze(run: Run, name: str) -> Settings:
 
 def load(run: Run, name: str) -> Said:
     path = run.text(name).rstrip("/")
-    if path and path == run.text("save").rstrip("/"):
+    if path and path == run.text(name.replace("load", "save")).rstrip("/"):
         return implied("rlcore train --resume RUN goes on with a run")
     if path and path == run.text("hf-checkpoint").rstrip("/"):
         return implied("a run starts from --model")
+    ours = "--critic-model" if name == "critic-load" else "--model"
     return impossible(
-        "rlcore does not read slime's checkpoints; export it to Hugging Face's format, for --model"
+        f"rlcore does not read slime's checkpoints; export it to Hugging Face's format, for {ours}"
     )
+
+
+def critic_load(run: Run, name: str) -> Said | Settings:
+    path = run.text(name).rstrip("/")
+    return {"critic_model": path} if Path(path, "config.json").is_file() else load(run, name)
 
 
 def reference(run: Run, name: str) -> Said | Settings:

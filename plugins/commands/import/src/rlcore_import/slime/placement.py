@@ -25,6 +25,14 @@ def ranks(run: Run, _: str) -> Settings:
     return {"ranks": run.ranks}
 
 
+def critic_ranks(run: Run, _: str) -> Said | Settings:
+    if run.estimator != "ppo":
+        return implied("only --advantage-estimator ppo has a critic")
+    nodes = run.number("critic-num-nodes", run.number("actor-num-nodes", 1))
+    each = run.number("critic-num-gpus-per-node", run.number("actor-num-gpus-per-node", 8))
+    return {"critic_ranks": nodes * each}
+
+
 def placement(run: Run, _: str) -> Settings:
     return {"placement": "colocate"}
 
@@ -35,6 +43,19 @@ def engines(run: Run, _: str) -> Said | Settings:
     has_file = run.has(SGLANG_CONFIG) and not isinstance(engine_groups(run), Said)
     grouped = {"engines": None} if has_file or run.has("prefill-num-servers") else {}
     return {**run.engines, **grouped}
+
+
+def eval_engines(run: Run, name: str) -> Said | Settings:
+    gpus, each = run.number(name, 0), run.number("rollout-num-gpus-per-engine", 1)
+    if each < 1 or gpus % each:
+        return impossible(f"found {gpus}, expected a multiple of the {each} GPUs that every engine has")
+    return {"eval_engines": gpus // each}
+
+
+def components(run: Run, name: str) -> Said:
+    if "train" in run.flags[name]:
+        return impossible("a train worker that dies ends the run; --resume goes on with it")
+    return implied("engines are watched, and a dead one is replaced")
 
 
 def sleep(run: Run, name: str) -> Said | Settings:

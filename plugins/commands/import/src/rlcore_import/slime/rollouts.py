@@ -87,6 +87,16 @@ def partial(run: Run, _: str) -> Settings:
     return {"partial_rollouts": True, **({"mask_stale_tokens": True} if masked else {"max_staleness": 1})}
 
 
+def staleness(run: Run, name: str) -> Said | Settings:
+    return {"max_staleness": run.staleness} if run.has("fully-async") else implied("only for --fully-async")
+
+
+def publishing(run: Run, name: str) -> Said | Settings:
+    if not run.is_asynchronous:
+        return implied("no request is in flight when the weights of a synchronous run change")
+    return {"on_publish": run.text(name)}
+
+
 def reward(run: Run, name: str) -> Said | Settings:
     kind = run.text("rm-type")
     if kind == "remote_rm" or (name == "rm-url" and not run.has("rm-type")):

@@ -11,6 +11,8 @@ from rlcore import ConfigError, Registry
 Settings = Mapping[str, Any]
 PROMPT_TOKENS = 1024
 """Longest prompt where slime's run bounds none: as long as rlcore's own default."""
+FULLY_ASYNC = 2
+"""`--max-staleness` where a fully asynchronous run bounds none."""
 
 RECIPES = {
     **{"grpo": "grpo", "gspo": "gspo", "cispo": "cispo", "ppo": "ppo"},
@@ -63,6 +65,19 @@ class Run:
     @property
     def ranks(self) -> int:
         return self.number("actor-num-nodes", 1) * self.number("actor-num-gpus-per-node", 8)
+
+    @property
+    def staleness(self) -> int:
+        """Weight versions that generation may run ahead, as the program and miles' flags say."""
+        if self.has("fully-async"):
+            return self.number("max-weight-staleness", FULLY_ASYNC)
+        return 1 if self.entry == "train_async.py" else 0
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether requests are under way while weights change."""
+        is_ahead = bool(self.staleness) or "fully_async" in self.text("rollout-function-path")
+        return is_ahead or self.has("partial-rollout")
 
     @property
     def estimator(self) -> str:

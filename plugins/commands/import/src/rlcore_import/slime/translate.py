@@ -45,6 +45,8 @@ def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
     translation = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
         translation.add(flag, values)
+    if run.has("opd-teacher-urls") and not run.has("opd-teacher-key"):
+        translation.add("--opd-teacher-key", ("opd_teacher",))  # miles' default, which rlcore does not read
     if run.compares_siblings and not run.has("n-samples-per-prompt"):
         translation.rows.append(Row("--n-samples-per-prompt", ("1",), impossible(ALONE)))
     return translation
@@ -83,6 +85,6 @@ def _defaults(run: Run) -> dict[str, Any]:
     settings |= {**run.clip, **run.engines, "normalizer": "per_rollout"}
     if run.estimator == "ppo":  # as slime's critic learns; the recipe has values of its own
         settings |= {"whiten_advantages": False, "advantage.lam": 1.0, "critic_lr": run.real("lr", 1e-6)}
-    if run.entry == "train_async.py":
-        settings["max_staleness"] = 1
+    if run.staleness:
+        settings["max_staleness"] = run.staleness
     return settings
