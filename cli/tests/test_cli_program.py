@@ -93,6 +93,7 @@ def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
             "train --algo grpo --model qwen3 --eval.b copy",
             "error: --eval.b belongs to the evaluation 'b', which does not exist; add --eval b=PATH.",
         ),
+        ("train -q", "error: -q is unknown."),
         ("train -steps 3", "error: -steps: expected two dashes, --steps."),
         ("train --stop -end -lr 3", "error: -lr: expected two dashes, --lr."),
         ("plan --gpu 8", "error: No such option '--gpu'. Did you mean '--gpus'? See rlcore plan --help."),

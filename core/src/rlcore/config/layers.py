@@ -37,7 +37,7 @@ class Layer:
     def at(self, name: str) -> str:
         """Setting `name` as an error names it, so that the user finds it: a flag, or a file and its key."""
         name = self.written_as.get(name, name)
-        if name.startswith("--"):
+        if name.startswith("--" if self.label else "-"):
             return name
         return f"{self.label}: {name}" if self.label else flag_name(name)
 
