@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -218,4 +219,5 @@ def unknown(name: str, layer: Layer, selection: Selection) -> str:
     known = [*CHOICES, *(flag.name for flag in evaluation_flags(selection))]
     shown = str if layer.label else flag_name
     near = selection.foreign_note(name) or did_you_mean(shown(name), map(shown, known))
-    return f"{layer.at(name)} is no setting of an evaluation.{near}"
+    begun = "" if near else selection.foreign_note(name, fnmatch)
+    return f"{layer.at(name)} is no setting of an evaluation.{near}{begun}"

@@ -71,6 +71,11 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
         {"share": "x"},
         "--share is unknown. verl has it; `rlcore import x` tells what stands for it here.",
     ),
+    (
+        {"fused_rope": "x"},
+        "--fused-rope is unknown. verl has settings that begin so; `rlcore import verl --fused-rope` tells "
+        "what stands for it here.",
+    ),
     ({"beams": "2"}, "--beams is unknown. trl has it; here it is --n (as many)."),
     ({"reward.many.nothing": "2"}, "--reward.many.nothing is unknown."),
     ({"clip": "2"}, "--clip is unknown. Did you mean '--loss.clip'?"),

@@ -187,6 +187,7 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     yield ForeignSetting(framework="verl", name="rollout_batch", setting="prompts_per_step", command="x")
     yield ForeignSetting(framework="verl", name="shards", setting="gymlib.shards", command="x")
     yield ForeignSetting(framework="verl", name="balance_batch", command="rlcore import verl --balance-batch")
+    yield ForeignSetting(framework="verl", name="fused_*", command="rlcore import verl --fused-*")
     yield ForeignSetting(framework="trl", name="beams", hint="here it is --n (as many)")
     yield ForeignSetting(framework="verl", name="share", setting="other.share", command="rlcore import x")
     yield ForeignSetting(framework="toy 0.1", name="nodes", hint="use --cluster.hosts in place of it")

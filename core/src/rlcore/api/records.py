@@ -119,6 +119,9 @@ class Source(Component):
 class ForeignSetting:
     """A setting of another framework, or of an earlier version: `name`, with underscores.
 
+    A `name` that ends with * stands for all that begin so, where rlcore has no setting of a similar name. In
+    `command` the flag that was typed then takes its place.
+
     `setting`: the setting of rlcore that replaces it, dotted, and `hint`, how its values differ; empty: no
     single one does. Where the run has no such setting, `command` tells how to translate it, or else `hint`
     ends the sentence "NAME has it; …".

@@ -4,8 +4,9 @@ A selection may be incomplete (`rlcore train --algo grpo --help`): it still know
 so far.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 
 from rlcore.api.config import Config, fields_of, flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
@@ -261,16 +262,14 @@ class Selection:
         shown = str if layer.label else flag_name
         # A field of a library is typed as a flag, with dashes.
         underscored = name.replace("-", "_")
-        if underscored != name and self.passes_through(underscored, layer):
-            meant: str | None = underscored
-        else:
-            meant = self._called_elsewhere(name, known)
+        is_field = underscored != name and self.passes_through(underscored, layer)
+        meant = underscored if is_field else self._called_elsewhere(name, known)
         note = "" if meant else self.foreign_note(name)
         meant = meant or (None if note else self._dotted(name))
         if meant:
             hint = f" Did you mean {shown(meant)!r}{self._difference(name, meant)}?"
         else:
-            hint = note or did_you_mean(shown(name), map(shown, known))
+            hint = note or did_you_mean(shown(name), map(shown, known)) or self.foreign_note(name, fnmatch)
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
 
     def _difference(self, name: str, setting: str) -> str:
@@ -298,13 +297,17 @@ class Selection:
         table = next((table for table in owned if name.startswith(f"{table}_")), None)
         return f"{table}.{name.removeprefix(f'{table}_')}" if table else None
 
-    def foreign_note(self, name: str) -> str:
-        """What stands for `name`, a setting of another framework; empty where no framework has it."""
-        same = [foreign for foreign in self.registry.foreign() if foreign.name == name]
+    def foreign_note(self, name: str, is_called: Callable[[str, str], bool] = str.__eq__) -> str:
+        """What stands for `name`, a setting of another framework; empty where no framework has it.
+
+        `is_called` compares it with what they call theirs.
+        """
+        same = [foreign for foreign in self.registry.foreign() if is_called(name, foreign.name)]
+        commands = [one.command.replace(flag_name(one.name), flag_name(name)) for one in same]
         return "".join(
-            f" {foreign.framework} has it; "
-            f"{f'`{foreign.command}` tells what stands for it here' if foreign.command else foreign.hint}."
-            for foreign in same
+            f" {foreign.framework} has {'it' if foreign.name == name else 'settings that begin so'}; "
+            f"{f'`{command}` tells what stands for it here' if command else foreign.hint}."
+            for foreign, command in zip(same, commands, strict=True)
         )
 
     def _unselected_owner(self, name: str) -> str | None:

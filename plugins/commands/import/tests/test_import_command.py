@@ -114,6 +114,9 @@ HINTS = {
     "--num-rollout": "Did you mean '--steps'?",
     "--global-batch-size": "Did you mean '--minibatches' (prompts times group size, divided by it)?",
     "--decoder-last-pipeline-num-layers": "Did you mean '--megatron.num-layers-in-last-pipeline-stage'?",
+    "--retro-num-retrieved-chunks": "`rlcore import slime --retro-num-retrieved-chunks` tells",
+    "--mask-stale-token": "Did you mean '--mask-stale-tokens'?",
+    "--sglang-tp": "Did you mean '--sglang.tp'?",
     "--custom-tis-function-path": "`rlcore import slime --custom-tis-function-path` tells",
 }
 
@@ -122,6 +125,11 @@ HINTS = {
 def test_a_flag_of_slime_typed_to_train_is_recognized(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--algo", "grpo", "--model", "qwen3", flag, "2"]) == 2
     assert HINTS[flag] in capsys.readouterr().err
+
+
+def test_a_flag_of_slime_typed_to_eval_is_recognized(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["eval", "--model", "qwen3", "--task", "copy", "--retro-add-retriever"]) == 2
+    assert "`rlcore import slime --retro-add-retriever` tells" in capsys.readouterr().err
 
 
 OTHERS = {

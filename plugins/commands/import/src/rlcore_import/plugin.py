@@ -24,7 +24,7 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
         for name, hint in hints(file):
             yield ForeignSetting(framework=framework, name=name, hint=hint)
 
-    for rule in table().whole():
+    for rule in table().rules.values():
         yield ForeignSetting(
             framework="slime",
             name=rule.flag.replace("-", "_"),

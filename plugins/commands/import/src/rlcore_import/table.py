@@ -91,10 +91,6 @@ class Table:
         """` Did you mean …?` for a flag that is unknown."""
         return did_you_mean(flag, [f"--{name}" for name in self.rules if not name.endswith(ANY)])
 
-    def whole(self) -> Iterator[Rule]:
-        """The rules of flags that are no beginning."""
-        return (rule for rule in self.rules.values() if not rule.flag.endswith(ANY))
-
 
 def _rules(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[Rule]:
     for topic, entries in topics.items():
