@@ -140,6 +140,9 @@ OTHERS = {
     "--disable_dropout": "TRL has it; nothing is to be set here (there is no dropout).",
     "actor_rollout_ref.rollout.n=8": "verl has it; here it is --group-size.",
     "+reward.reward_model.model_path=x": "verl has it; here it is --frozen rm=MODEL --reward reward_model.",
+    "--loss-type": "--loss-type is unknown. slime has it; `rlcore import slime --loss-type` tells what "
+    "stands for it here. TRL has it; here it is --normalizer per_rollout for grpo, --normalizer per_token "
+    "for dapo and bnpo, ",
     "--orchestrator.group-size": "prime-rl has it; here it is --group-size (1 there, 8 here).",
 }
 

@@ -30,6 +30,10 @@ def test_dots_repeat_the_last_setting_that_had_a_value() -> None:
         ([Meaning("--x", remark="so")], "here it is --x (so)"),
         ([Meaning("--x", "one")], "here it is --x for one"),
         ([Meaning("--x", "one"), Meaning(NONE, "two")], "here it is --x for one, nothing for two"),
+        (
+            [Meaning("--x", "one"), Meaning("--y", "two"), Meaning("--x", "three")],
+            "here it is --x for one and three, --y for two",
+        ),
         ([Meaning(NONE)], "rlcore has nothing of the kind"),
         ([Meaning(IMPLIED, remark="so")], "nothing is to be set here (so)"),
     ],

@@ -70,9 +70,10 @@ def meanings(rows: Iterable[Row]) -> Iterator[tuple[str, Meaning]]:
 def said(counterparts: list[Meaning]) -> str:
     """The end of the sentence "NAME has it; …" for one setting."""
     if len(counterparts) > 1:
-        each = ("nothing" if meaning.ours == NONE else meaning.ours for meaning in counterparts)
-        pairs = zip(each, counterparts, strict=True)
-        return "here it is " + ", ".join(f"{here} for {meaning.value}" for here, meaning in pairs)
+        values = defaultdict(list)
+        for meaning in counterparts:
+            values["nothing" if meaning.ours == NONE else meaning.ours].append(meaning.value)
+        return "here it is " + ", ".join(f"{here} for {' and '.join(each)}" for here, each in values.items())
     [only] = counterparts
     start = {NONE: "rlcore has nothing of the kind", IMPLIED: "nothing is to be set here"}
     ours = start.get(only.ours, f"here it is {only.ours}" + (f" for {only.value}" if only.value else ""))

@@ -20,10 +20,6 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     from rlcore_import.comparison import FRAMEWORKS, hints
     from rlcore_import.slime.translate import table
 
-    for file, framework in FRAMEWORKS.items():
-        for name, hint in hints(file):
-            yield ForeignSetting(framework=framework, name=name, hint=hint)
-
     for rule in table().rules.values():
         yield ForeignSetting(
             framework="slime",
@@ -32,3 +28,6 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
             hint=rule.unit,
             command=f"rlcore import slime --{rule.flag}",
         )
+    for file, framework in FRAMEWORKS.items():  # theirs follow, because some of their hints are long
+        for name, hint in hints(file):
+            yield ForeignSetting(framework=framework, name=name, hint=hint)
