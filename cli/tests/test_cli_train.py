@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore_cli import train
 from rlcore_cli.main import run
 
 PLUGIN = '''
@@ -228,6 +229,44 @@ def test_a_dry_run_leaves_nothing_behind(
     before = set(tmp_path.iterdir())
     shown([*base, "--dry-run", "--run-dir", "out"], capsys)
     assert set(tmp_path.iterdir()) == before
+
+
+ENGINES = ["--ranks", "4", "--engine", "sglang", "--engines"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ([*ENGINES, "3", "--sglang.tp-size", "2"], "--placement colocate puts engines on the GPUs of the"),
+        ([*ENGINES, "1", "--sglang.tp-size", "3"], "--sglang.tp-size: found 3, but an engine on GPUs"),
+        ([*ENGINES, "1", "--sglang.tp-size", "4", "--sglang.nnodes", "3"], "--sglang.nnodes: found 3"),
+    ],
+)
+def test_a_dry_run_refuses_engines_that_no_gpus_hold(
+    flags: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["train", "--algo", "grpo", "--model", "qwen3", "--dry-run", *flags]
+    monkeypatch.setattr(train, "has_gpu", lambda: False)
+    assert refused(asked, capsys).startswith(sentence)
+    shown([*asked, "--sglang.tp-size", "2", "--sglang.nnodes", "1", "--placement", "split"], capsys)
+    # Where SGLang is, the run is one on this machine, whose CPUs hold any engines.
+    python = tmp_path / "python"
+    python.write_text("""#!/bin/sh\necho '{"version": "0.5.23"}'\n""")
+    python.chmod(0o755)
+    here = [*asked, "--engine.python", str(python)]
+    if "--sglang.nnodes" in flags:
+        assert refused(here, capsys).startswith(sentence)
+    else:
+        shown(here, capsys)
+
+
+def test_a_dry_run_of_engines_on_the_cpu_takes_any_number(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["train", "--algo", "grpo", "--model", "qwen3", "--engines", "3", "--dry-run"]
+    shown([*asked, "--engine", "local", "--engine.device", "cpu"], capsys)
 
 
 @pytest.mark.parametrize(

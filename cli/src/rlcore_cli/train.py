@@ -6,14 +6,15 @@ import json
 import shlex
 import sys
 import tomllib
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.api.errors import CheckpointError, ConfigError, PluginError
+from rlcore.api.errors import CheckpointError, ConfigError, PluginError, UserError
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Component, Kind
 from rlcore.checkpoint.folder import newest_complete
@@ -23,6 +24,7 @@ from rlcore.compose.models import download
 from rlcore.compose.resolve import resolve, resolve_model, resolve_part
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.roles import of_role
+from rlcore.compose.run_checks import check_engine_placement, config_of
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
@@ -34,8 +36,10 @@ from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import check_same_past
 from rlcore_machine import Terminated
+from rlcore_toolkit import has_gpu
 
 if TYPE_CHECKING:
+    from rlcore.api.engine import Engine
     from rlcore.api.trainer import Trainer
 
 LOADING = "Loading torch and the rest"
@@ -97,6 +101,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
     check_before_start(resolved, program.plugins.registry)
     if params["dry_run"]:
+        _check_engines(resolved)
         print_settings(resolved.to_toml(), as_json=params["as_json"])
         return
     export: Path | None = params["export"]
@@ -135,6 +140,35 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         source = of_checkpoint(checkpoint_of(run_dir), resolved.model)
         resolved.trainer.build().to_hf(source, export, _unseen)
         click.echo(f"{export}: the model, as transformers and engines load it.", err=params["as_json"])
+
+
+def _check_engines(resolved: Resolved) -> None:
+    """`ConfigError` for engines that no GPUs could hold as the run places them.
+
+    A dry run may be of a run elsewhere. It is of one without GPUs where this machine has none and the engine
+    could start on it: its CPUs hold any number of engines.
+    """
+    if not resolved.samples or resolved.run.serving.engine_url:
+        return
+    engine, fields, config = resolved.engine.build(), resolved.engine_fields, config_of(resolved.model)
+    try:
+        if config is not None and engine.devices(fields):
+            engine.check_layout(fields, config)
+        check_engine_placement(engine, resolved.run, resolved.run.serving.engines, fields)
+    except UserError:
+        if not _starts_on_cpu(engine, fields):
+            raise
+
+
+def _starts_on_cpu(engine: Engine, fields: Mapping[str, Any]) -> bool:
+    with suppress(UserError):  # it is not installed here, or not for this machine
+        engine.check(fields)
+        if not has_gpu():
+            return True  # found out without torch, whose import takes seconds
+        import torch
+
+        return not torch.cuda.is_available()
+    return False
 
 
 def print_settings(settings: str, *, as_json: bool) -> None:

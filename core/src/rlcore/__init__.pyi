@@ -313,6 +313,9 @@ from .compose.models import (
     hub_config as hub_config,
     read_config_file as read_config_file,
 )
+from .compose.run_checks import (
+    check_engine_placement as check_engine_placement,
+)
 from .compose.secrets import (
     without_secrets as without_secrets,
 )

@@ -174,9 +174,12 @@ def test_a_machine_with_as_many_gpus_has_room(
             "--engines 3 of 2 GPUs each take 6, and --ranks 4",
         ),
         (
-            {"ranks": 8, "sglang.tp_size": "3"},
+            {"ranks": 8, "sglang.pp_size": "3"},
             "engines of 3 GPUs do not divide --ranks 8; use a multiple of 3",
         ),
+        ({"ranks": 3, "sglang.tp_size": "3"}, "--sglang.tp-size: found 3, but .* expected a divisor of 4"),
+        ({**SPLIT, "sglang.tp_size": "3"}, "--sglang.tp-size: found 3, but"),
+        ({"eval_engines": 1}, "--eval-engines: found 1 with --placement colocate"),
     ],
 )
 def test_engines_that_workers_have_no_room_for(prepared: Prepared, flags: dict[str, Any], said: str) -> None:
@@ -258,7 +261,7 @@ def test_roles_with_workers_of_their_own_have_gpus_without_engines(prepared: Pre
 def test_an_engine_of_64_gpus_on_nodes_of_8(prepared: Prepared) -> None:
     on = [(HERE if host == 0 else f"10.0.1.{host}", device) for host in range(8) for device in range(8)]
     flags = {"engines": 1, "sglang.tp_size": "64", "sglang.nnodes": "8", "engine.publish": "tensor"}
-    run = on_gpus(prepared, {"ranks": 64, **flags})
+    run = replace(on_gpus(prepared, {"ranks": 64, **flags}), hf_config={"num_attention_heads": 64})
     found = place(cast("Cluster", Hosts(on)), run)
     [nodes] = found.engines
     assert [slot.devices for slot in nodes] == [tuple(map(str, range(8)))] * 8

@@ -76,10 +76,10 @@ class Engine(Generic[C]):
     `rlcore.EngineClient`. Such an engine needs a `name` and a `command`; `rlcore new engine NAME` writes one,
     with its server.
 
-    Before a run, in the driver: `check`, `check_model`, `devices`, `nodes`. For each engine, in the driver:
-    `fields_of`. For each start of a server, on its host: `command`; then rlcore asks `health` until it
-    answers 200. For each publication: the `publisher`. A server that ends, or does not answer, is replaced by
-    a new one.
+    Before a run, in the driver: `check`, `check_model`, `check_layout`, `devices`, `nodes`. For each engine,
+    in the driver: `fields_of`. For each start of a server, on its host: `command`; then rlcore asks `health`
+    until it answers 200. For each publication: the `publisher`. A server that ends, or does not answer, is
+    replaced by a new one.
 
         >>> import sys
         >>> from rlcore import TOKEN_VARIABLE, Engine, EngineLaunch, ServerCommand
@@ -145,6 +145,13 @@ class Engine(Generic[C]):
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """A UserError if the server cannot load a model of this config.json."""
+
+    def check_layout(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:
+        """A UserError if the GPUs of one engine with `fields` cannot divide the model of this config.json.
+
+        rlcore asks for a run on GPUs, before it starts, in a dry run and in a plan. Must work where the
+        server is not installed.
+        """
 
     def devices(self, fields: Mapping[str, Any]) -> int:
         """How many GPUs one engine with `fields` takes on a machine with GPUs; 0: it computes on the CPU."""

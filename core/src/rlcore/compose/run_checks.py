@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlcore.api.config import flag_name
+from rlcore.api.engine import Engine
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import load
@@ -63,7 +64,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
     resolved = replace(resolved, run=run)
     for sentence in _complaints(resolved, settings, ranks, registry):
         raise ConfigError(sentence)
-    config = _config_of(resolved.model)
+    config = config_of(resolved.model)
     if config is not None:
         check_model(resolved, config)
         for role in resolved.role_fields:
@@ -87,7 +88,7 @@ def with_steps_of(resolved: Resolved, prompts: int) -> Resolved:
     return replace(resolved, run=counted)
 
 
-def _config_of(model: ModelChoice) -> Mapping[str, Any] | None:
+def config_of(model: ModelChoice) -> Mapping[str, Any] | None:
     """The values of its config.json; None: a preset of a family that does not tell them beforehand."""
     if model.path is not None:
         return read_config(model.path)
@@ -319,6 +320,34 @@ def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
         yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
     if run.serving.router is not None and run.loss.replay_routing:
         yield "--replay-routing: found true, but the router asks no engine for its experts; drop --router."
+
+
+def check_engine_placement(engine: Engine, run: RunConfig, count: int, fields: Mapping[str, Any]) -> None:
+    """`ConfigError` if `count` engines with `fields` do not fit on the GPUs of the run's train workers.
+
+    It asks for no machine: whoever calls knows that the run is one on GPUs. Engines that have GPUs of their
+    own, or compute on the CPU, fit anywhere.
+    """
+    gpus, ranks = engine.devices(fields), run.ranks
+    if not count * gpus or run.placement == "split" or run.debug.only == "rollout":
+        return
+    or_cpu = f", or {engine.stays_on_cpu}" if engine.stays_on_cpu else ""
+    if run.evaluation.eval_engines:
+        raise ConfigError(
+            f"--eval-engines: found {run.evaluation.eval_engines} with --placement colocate, but engines "
+            f"that work beside the trainer need GPUs of their own; use --placement split{or_cpu}."
+        )
+    shared = "--placement colocate puts engines on the GPUs of the train workers:"
+    if count * gpus > ranks:
+        raise ConfigError(
+            f"{shared} --engines {count} of {gpus} GPUs each take {count * gpus}, and --ranks {ranks} has "
+            f"{ranks}; use fewer engines, or --placement split{or_cpu}."
+        )
+    if ranks % gpus:
+        raise ConfigError(
+            f"{shared} engines of {gpus} GPUs do not divide --ranks {ranks}; use a multiple of {gpus}, or "
+            "--placement split."
+        )
 
 
 def _external_complaints(run: RunConfig) -> Iterator[str]:

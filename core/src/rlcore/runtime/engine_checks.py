@@ -63,8 +63,6 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
             )
         fields = {**fields, **engine.routing_fields}
     engine.check(fields)
-    # Asked for its ConfigError alone; and likewise of each group.
-    engine.nodes(fields)
     if isinstance(chosen, Resolved):
         _check_groups(chosen, engine)
     check_ports(engine.config.port, chosen.run.serving.engines + chosen.run.evaluation.eval_engines)
@@ -73,11 +71,9 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
 
 def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
     """Check the groups of engines: known fields, equal sizes, and every role that another one waits for."""
-    groups = engine_groups(resolved.run)
-    fields = {name: group_fields(name, resolved) for name in groups}
+    fields = {name: group_fields(name, resolved) for name in engine_groups(resolved.run)}
     for name, own in fields.items():
         engine.check(own, table=f"{ENGINE_GROUP}.{name}")
-        engine.nodes(own)
 
     def size(own: Mapping[str, Any]) -> tuple[int, int]:
         return engine.devices(own), engine.nodes(own)
@@ -133,9 +129,8 @@ def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
 
 def check_placement(resolved: Resolved, gpu: bool) -> None:
     """Check that `split` has devices to give to engines, and an engine that uses them."""
-    if resolved.run.placement == "colocate" or (
-        gpu and resolved.engine.build().devices(resolved.engine_fields)
-    ):
+    has_gpus = gpu and resolved.engine.build().devices(resolved.engine_fields)
+    if resolved.run.placement == "colocate" or has_gpus:
         return
     reason = (
         f"--engine {resolved.engine.name} computes on the CPU" if gpu else "this machine has no GPU to divide"

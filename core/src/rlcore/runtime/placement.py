@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.api.errors import ConfigError
 from rlcore.compose.roles import own_ranks
+from rlcore.compose.run_checks import check_engine_placement
 from rlcore.runtime.trainer import BundleSlot
 
 if TYPE_CHECKING:
@@ -43,34 +44,20 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
 
     With GPUs, each worker takes one. `colocate` puts an engine of k GPUs on those of k workers. `split` gives
     it devices of its own, one for each of its ranks, divided among its nodes. A frozen model always has
-    devices of its own. Without a GPU only CPUs count. `ConfigError` if engines do not fit on the devices of
-    workers.
+    devices of its own. Without a GPU only CPUs count. `ConfigError` if engines do not fit.
     """
     if not prepared.trains:
         return served_bundles(prepared)
     run, engines = prepared.resolved.run, prepared.engines
     workers = run.ranks + sum(own_ranks(run).values())
+    if prepared.gpu and engines:
+        engine, fields = prepared.resolved.engine.build(), prepared.engine_fields
+        engine.check_layout(fields, prepared.hf_config)
+        check_engine_placement(engine, run, engines, fields)
     if not _is_colocated(prepared):
         a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
         nodes = engines * _nodes(prepared)
         return _with_others(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
-    if prepared.eval_engines:
-        raise ConfigError(
-            f"--eval-engines: found {prepared.eval_engines} with --placement colocate, but engines that work "
-            f"beside the trainer need GPUs of their own; use --placement split{_or_cpu(prepared)}."
-        )
-    gpus, ranks = _engine_gpus(prepared), run.ranks
-    if engines * gpus > ranks:
-        raise ConfigError(
-            "--placement colocate puts engines on the GPUs of the train workers: --engines "
-            f"{engines} of {gpus} GPUs each take {engines * gpus}, and --ranks {ranks} has {ranks}; use "
-            f"fewer engines, or --placement split{_or_cpu(prepared)}."
-        )
-    if ranks % gpus:
-        raise ConfigError(
-            f"--placement colocate puts engines on the GPUs of the train workers: engines of {gpus} GPUs do "
-            f"not divide --ranks {ranks}; use a multiple of {gpus}, or --placement split."
-        )
     # Two CPUs: the supervisor of the engine on this GPU reserves the second one.
     return _with_others(prepared, [{"CPU": 2, "GPU": 1}] * workers)
 
@@ -193,8 +180,7 @@ def _over_workers(workers: Sequence[BundleSlot], prepared: Prepared) -> list[Nod
 
 def _is_colocated(prepared: Prepared) -> bool:
     """Whether engines are on the devices of train workers."""
-    is_asked = prepared.resolved.run.placement == "colocate" and prepared.engines > 0
-    return is_asked and _engine_gpus(prepared) > 0
+    return prepared.shares_gpu and prepared.engines * _engine_gpus(prepared) > 0
 
 
 def place_engines(cluster: Cluster, served: Served) -> Placement:
@@ -245,7 +231,9 @@ def _slots(
     except ConfigError as error:
         if sum(bundle.get("GPU", 0) for bundle in bundles) <= cluster.gpus:
             raise  # other things are too few
-        raise ConfigError(f"{str(error).removesuffix('.')}{_or_cpu(served)}.") from error
+        flag = served.resolved.engine.build().stays_on_cpu
+        or_cpu = f", or {flag}" if flag and _engine_gpus(served) else ""
+        raise ConfigError(f"{str(error).removesuffix('.')}{or_cpu}.") from error
     devices = cluster.devices(group) if numbered else [()] * len(bundles)
     slots = [
         BundleSlot(
@@ -266,12 +254,6 @@ def _slots(
     }
     sorted_slots = [next(by_gpus[slot.gpus]) for slot in slots]
     return _Slots(frozen=sorted_slots[:frozen], own=sorted_slots[frozen:end], rollouts=sorted_slots[end:])
-
-
-def _or_cpu(served: Served) -> str:
-    """The way out of too few GPUs that the engine offers, as the end of a sentence."""
-    flag = served.resolved.engine.build().stays_on_cpu
-    return f", or {flag}" if flag and _engine_gpus(served) else ""
 
 
 def _node(served: Served) -> dict[str, float]:
@@ -336,11 +318,9 @@ def _gpus(served: Served, fields: Mapping[str, Any]) -> int:
     """Devices of a server with these fields; 0: it computes on the CPU."""
     if not served.gpu:
         return 0
-    devices: int = served.resolved.engine.build().devices(fields)
-    return devices
+    return int(served.resolved.engine.build().devices(fields))
 
 
 def _nodes(served: Served) -> int:
     """Nodes of one engine."""
-    nodes: int = served.resolved.engine.build().nodes(served.resolved.engine_fields)
-    return nodes
+    return int(served.resolved.engine.build().nodes(served.resolved.engine_fields))

@@ -66,10 +66,8 @@ class Served:
     def fields_of(self, engine: int) -> Mapping[str, Any]:
         """The server fields of engine number `engine`: those of its group, if it is in one."""
         group = group_of(engine, self.resolved.run)
-        own = {} if group is None else group_fields(group, self.resolved)
-        fields: Mapping[str, Any] = self.resolved.engine.build().fields_of(
-            engine, {**self.engine_fields, **own}
-        )
+        own = {**self.engine_fields, **(group_fields(group, self.resolved) if group else {})}
+        fields: Mapping[str, Any] = self.resolved.engine.build().fields_of(engine, own)
         return fields
 
     @property
@@ -176,5 +174,4 @@ class Prepared(Served):
     def shares_memory(self) -> bool:
         """Whether engines give their memory to the trainer while it works: they must rest then."""
         run = self.resolved.run
-        is_shared = run.placement == "colocate" and not self.engine_urls
-        return self.trains and run.asynchrony.rests and is_shared
+        return self.trains and run.asynchrony.rests and run.placement == "colocate" and not self.engine_urls

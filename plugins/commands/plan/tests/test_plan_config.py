@@ -75,7 +75,7 @@ def test_what_does_not_fit_has_a_reason_and_a_nearest_layout(judged: Any) -> Non
 @pytest.mark.parametrize(
     ("changed", "phase", "most"),
     [
-        ("ranks = 2\nmegatron.tensor_model_parallel_size = 2", "train", "gradients"),
+        ("ranks = 2\nsglang.tp_size = 2\nmegatron.tensor_model_parallel_size = 2", "train", "gradients"),
         (
             'sglang.tp_size = 1\nengines = 8\nsglang.mem_fraction_static = 0.9\nsleep = "all"',
             "publish",
@@ -367,6 +367,19 @@ def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
             "Did you mean 'expert_tensor_parallel_size'?",
         ),
         (COLOCATED + "sglang.pp = 2\n", [], "--sglang.pp"),
+        (
+            COLOCATED.replace("engines = 1", "engines = 3").replace("tp_size = 8", "tp_size = 4"),
+            [],
+            "--engines 3 of 4 GPUs each take 12, and --ranks 8 has 8; use fewer engines, or",
+        ),
+        (COLOCATED + 'engine_group.name = ["a=1", "b=1"]\n', [], "--engines 2 of 8 GPUs each take 16, and"),
+        (COLOCATED.replace("tp_size = 8", "tp_size = 3"), [], "--sglang.tp-size: found 3, but an engine on"),
+        (
+            COLOCATED.replace("tp_size = 8", "tp_size = 1") + "sglang.pp_size = 3\n",
+            [],
+            "engines of 3 GPUs do not divide --ranks 8; use a multiple of 3, or --placement split.",
+        ),
+        (COLOCATED + "sglang.nnodes = 3\n", [], "--sglang.nnodes: found 3, which does not divide the 8"),
     ],
 )
 def test_a_file_that_cannot_be_judged_is_one_sentence(

@@ -15,7 +15,7 @@ from rlcore_plan.layout import Layout, Recompute
 from rlcore_plan.memory import Optimizer, Workload, fullest, of_stages, states
 from rlcore_plan.phases import Machines, Run, needs
 from rlcore_plan.published import read_facts, sizes
-from rlcore_plan.search import nearest
+from rlcore_plan.search import nearest, with_larger_engines
 from rlcore_plan.units import GB
 from rlcore_plan.weights import whole
 
@@ -310,3 +310,11 @@ def test_larger_engines_are_the_nearest_where_their_weights_do_not_fit() -> None
     (engines,) = found.run.engines
     assert (engines.count, engines.tensor, engines.sequences) == (2, 4, 128)
     assert found.layout == EIGHT
+
+
+@pytest.mark.parametrize(("is_colocated", "sizes"), [(False, [4, 8]), (True, [4])])
+def test_larger_engines_are_ones_that_a_run_would_place(is_colocated: bool, sizes: list[int]) -> None:
+    """Engines of 8 GPUs do not divide the 12 ranks that they would share."""
+    engines = Engines(count=4, sequences=1, tokens=1, tensor=2)
+    job = Run(work=Workload(), engines=(engines,), is_colocated=is_colocated)
+    assert [larger.engines[0].gpus for larger in with_larger_engines(DENSE, job, ranks=12)] == sizes

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,29 @@ def test_nodes_divide_the_ranks(fields: dict[str, Any], nodes: int | None) -> No
         return
     with pytest.raises(ConfigError, match=r"--sglang\.nnodes: found \d, which does not divide the \d ranks"):
         nodes_of(fields)
+
+
+def test_nodes_that_do_not_divide_are_refused_with_the_other_fields() -> None:
+    with pytest.raises(ConfigError, match=r"^--sglang\.nnodes: found 3"):
+        SglangEngine(SglangConfig()).check_fields({"tp_size": "16", "nnodes": "3"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, None),
+        ({"tp-size": "7"}, None),
+        ({"tensor_parallel_size": 8}, r"^--sglang\.tp-size: found 8, but .* expected a divisor of 28\.$"),
+        ({"tp_size": 8, "dp_size": 2, "enable_dp_attention": True}, None),
+        ({"tp_size": 16, "dp_size": 2, "enable_dp_attention": "true"}, r"found 16 in 2 groups .* of 28\.$"),
+        ({"tp_size": 8, "dp_size": 2}, "found 8, but"),
+    ],
+)
+def test_ranks_of_an_engine_divide_the_heads(fields: dict[str, Any], said: str | None) -> None:
+    engine = SglangEngine(SglangConfig())
+    engine.check_layout(fields, {"text_config": {}})  # a model that says its heads elsewhere
+    with pytest.raises(ConfigError, match=said) if said else nullcontext():
+        engine.check_layout(fields, {"num_attention_heads": 28})
 
 
 @pytest.mark.parametrize(

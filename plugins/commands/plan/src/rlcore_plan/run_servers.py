@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ConfigError, ModelError, ModelFacts, classifier_of, fp8_block
+from rlcore import (
+    CLASSIFIER_HEAD,
+    REWARD_HEAD,
+    ConfigError,
+    ModelError,
+    ModelFacts,
+    check_engine_placement,
+    classifier_of,
+    fp8_block,
+)
 from rlcore_plan.engines import Engines, Frozen
 from rlcore_plan.layout import Layout
 from rlcore_plan.memory import BYTES
@@ -33,6 +42,7 @@ def run_of(file: File, config: Mapping[str, Any], facts: ModelFacts, layout: Lay
             f"--config {file.path}: {GROUP}: found engines of several sizes ({sizes} GPUs), expected the "
             "same for all."
         )
+    _check_placement(file, config, layout, engines)
     sends_fp8 = fp8_block(config.get("quantization_config")) is not None
     return replace(run, engines=engines, frozen=tuple(_frozen(file)), sends_fp8=sends_fp8)
 
@@ -44,7 +54,20 @@ def _check_fields(file: File) -> None:
     engine.check_fields(file.fields(ENGINE).values)
     for kind in (GROUP, FROZEN):
         for name in _named(file, kind):
-            engine.check_fields(file.fields(f"{kind}.{name}").values, table=f"{kind}.{name}")
+            own = file.fields(f"{kind}.{name}") if kind == FROZEN else _of_group(file, name)
+            engine.check_fields(own.values, table=f"{kind}.{name}")
+
+
+def _check_placement(
+    file: File, config: Mapping[str, Any], layout: Layout, engines: Sequence[Engines]
+) -> None:
+    """ConfigError for engines that a run would refuse: those that no GPUs could hold."""
+    if file.engine is None:
+        return
+    run, count = file.run.but(ranks=layout.world), sum(each.count for each in engines)
+    for fields in (_of_group(file, each.group).values for each in engines):
+        file.engine.check_layout(fields, config)
+        check_engine_placement(file.engine, run, count, fields)
 
 
 def computes_on_gpus(file: File) -> bool:

@@ -77,7 +77,7 @@ def apart(candidate: Candidate) -> list[str]:
 
 def nearest(facts: ModelFacts, machines: Machines, run: Run, wanted: Layout) -> Candidate | None:
     """What fits and differs least from `wanted`: larger engines, or another layout. None: nothing does."""
-    for larger in _with_larger_engines(facts, run):
+    for larger in with_larger_engines(facts, run, machines.gpus):
         same = judge(facts, wanted, larger, machines)
         if same.fits:
             return same
@@ -95,14 +95,18 @@ def nearest(facts: ModelFacts, machines: Machines, run: Run, wanted: Layout) -> 
     )
 
 
-def _with_larger_engines(facts: ModelFacts, run: Run) -> Iterator[Run]:
-    """`run` with a half, a quarter, … of its engines, which have the GPUs of all; not of engine groups."""
+def with_larger_engines(facts: ModelFacts, run: Run, ranks: int) -> Iterator[Run]:
+    """`run` with a half, a quarter, … of its engines, which have the GPUs of all; not of engine groups.
+
+    Beside the trainer their GPUs divide its `ranks`.
+    """
     if len(run.engines) != 1:
         return
     (engines,) = run.engines
     for factor in _powers(engines.count)[1:]:
         larger = engines.joined(factor)
-        if engines.count % factor == 0 and facts.heads % (larger.tensor // larger.parts) == 0:
+        is_placed = engines.count % factor == 0 and not (run.is_colocated and ranks % larger.gpus)
+        if is_placed and facts.heads % (larger.tensor // larger.parts) == 0:
             yield replace(run, engines=(larger,))
 
 

@@ -52,6 +52,7 @@ class SglangEngine(Engine[SglangConfig]):
     def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         known = server_fields.server_fields(self.config.python, self._environment())
         server_fields.check_fields(fields, known, table=table or self.config.table)
+        self.nodes(fields)  # asked for its ConfigError alone
 
     def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         server_fields.require_version(self.config.python, self._environment())
@@ -65,6 +66,9 @@ class SglangEngine(Engine[SglangConfig]):
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         models.check_model(hf_config, on_gpu=has_gpu_here())
+
+    def check_layout(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:
+        server_fields.check_layout(fields, hf_config)
 
     def command(self, launch: EngineLaunch) -> ServerCommand:
         env = self._environment()

@@ -131,13 +131,32 @@ def ranks_of(fields: Mapping[str, Any]) -> int:
     return number_of(fields, "tp_size", "tensor_parallel_size") * stages_of(fields)
 
 
+def check_layout(fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:
+    """ConfigError where the ranks of an engine cannot share the attention heads of the model.
+
+    SGLang ends on a GPU as it loads such a model. On a CPU it pads the heads.
+    """
+    tensor, heads = number_of(fields, "tp_size", "tensor_parallel_size"), hf_config.get("num_attention_heads")
+    parts = number_of(fields, "dp_size") if _divides_attention(fields) else 1
+    if isinstance(heads, int) and heads % max(1, tensor // parts):
+        by = f" in {parts} groups (--sglang.dp-size)" if parts > 1 else ""
+        raise ConfigError(
+            f"--sglang.tp-size: found {tensor}{by}, but an engine on GPUs divides the attention heads of the "
+            f"model evenly; expected a divisor of {heads}."
+        )
+
+
 def replicas_of(fields: Mapping[str, Any]) -> int:
     """Replicas of the model in one engine, each with ranks of its own.
 
     With attention that is divided by data they are groups of the ranks that there are.
     """
-    is_divided = str(_by_name(fields).get("enable_dp_attention", False)).lower() == "true"
-    return 1 if is_divided else number_of(fields, "dp_size")
+    return 1 if _divides_attention(fields) else number_of(fields, "dp_size")
+
+
+def _divides_attention(fields: Mapping[str, Any]) -> bool:
+    """Whether groups of ranks hold sequences of their own."""
+    return str(_by_name(fields).get("enable_dp_attention", False)).lower() == "true"
 
 
 def nodes_of(fields: Mapping[str, Any]) -> int:
