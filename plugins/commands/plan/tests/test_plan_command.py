@@ -113,10 +113,33 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
         "needs 110.6 GB of 72.0 GB, 70.6 GB of it",
     ):
         assert part in out
+    [nearest] = [line for line in out.splitlines() if "Nearest" in line]
+    assert nearest == "Nearest that fits: TP 8, DP 1 * † on 8 GPUs."
+    assert "† with the optimizer's states in host memory" in out
     assert run(["plan", "--model", "qwen3", "--gpus", "1", "--gpu-memory", "80", "--explain"]) == 0
     out = capsys.readouterr().out
     for part in ("90.1 thousand parameters", "carries 180 kB", "total MB", "weights 181 kB: 90.1 thousand"):
         assert part in out
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        (["qwen2.5-7b", "--gpus", "1", "--gpu-memory", "40", "--tp", "1"], (2, 1, 2)),
+        (["qwen2.5-7b", "--gpus", "3", "--gpu-memory", "16"], (4, 4, 1)),
+        (["llama-3-70b", "--gpus", "8", "--gpu-memory", "40", "--pp", "3"], (24, 8, 3)),
+        (["qwen2.5-7b", "--gpus", "1", "--gpu-memory", "1"], None),
+    ],
+)
+def test_more_gpus_are_tried_where_nothing_fits(
+    args: list[str], found: tuple[int, int, int] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`found`: GPUs, TP and PP. The sizes that are asked for stay."""
+    more = _json(capsys, "--model", *args)["nearest"]
+    sizes = ("world", "tensor", "pipeline")
+    assert (more and tuple(more["layout"][size] for size in sizes)) == found
+    assert run(["plan", "--model", *args]) == 1
+    assert ("Nor does one on up to 4096 GPUs." in capsys.readouterr().out) == (found is None)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from rlcore_plan.phases import Machines, Run
 from rlcore_plan.published import facts_of, read_config, read_facts
 from rlcore_plan.run_file import File, layout_of
 from rlcore_plan.run_servers import gpus_beside, run_of
-from rlcore_plan.search import FLAGS, judge, nearest, search
+from rlcore_plan.search import FLAGS, judge, nearest, on_more_gpus, search
 from rlcore_plan.units import GB
 
 POSITIVE = click.IntRange(min=1)
@@ -110,11 +110,14 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
     fixed = {name: given[flag] for flag, name in SIZES.items() if given[flag] is not None}
     facts, run = read_facts(model, registry), Run(work=work)
     candidates = search(facts, machines, run, fixed, given["recompute"])
+    fits = any(candidate.fits for candidate in candidates)
+    more = None if fits else on_more_gpus(facts, machines, run, fixed, given["recompute"])
     if given["as_json"]:
-        click.echo(json.dumps(reports.layouts(model, facts, machines, work, candidates), indent=1))
+        click.echo(json.dumps(reports.layouts(model, facts, machines, work, candidates, more), indent=1))
     else:
-        tables.show_layouts(model, facts, machines, run, candidates, given["show"], explain=given["explain"])
-    _end(any(candidate.fits for candidate in candidates))
+        count, explain = given["show"], given["explain"]
+        tables.show_layouts(model, facts, machines, run, candidates, more, count, explain=explain)
+    _end(fits)
 
 
 def _end(fits: bool) -> None:

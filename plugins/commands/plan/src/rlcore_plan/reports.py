@@ -15,12 +15,18 @@ from rlcore_plan.weights import active_parameters, parameters
 
 
 def layouts(
-    model: str, facts: ModelFacts, machines: Machines, work: Workload, candidates: Sequence[Candidate]
+    model: str,
+    facts: ModelFacts,
+    machines: Machines,
+    work: Workload,
+    candidates: Sequence[Candidate],
+    more: Candidate | None,
 ) -> dict[str, Any]:
-    """Of a search."""
+    """Of a search. `nearest`: where nothing fits, what does on more GPUs."""
     return {
         **_about(model, facts, machines, Run(work=work)),
         "layouts": [_candidate(candidate) for candidate in candidates],
+        "nearest": _candidate(more) if more else None,
     }
 
 

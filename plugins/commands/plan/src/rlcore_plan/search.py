@@ -21,6 +21,8 @@ SIZES = tuple(FLAGS)
 MOST_STAGES = 32
 """Of a pipeline whose last stage has fewer layers."""
 MOST_CONTEXT = 8
+MOST_GPUS, WHOLE_NODES = 4096, 4
+"""Of a search for more GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,22 @@ def search(
                 break
         candidates.append(candidate)
     return sorted(candidates, key=_rank)
+
+
+def on_more_gpus(
+    facts: ModelFacts, machines: Machines, run: Run, fixed: Mapping[str, int], recompute: bool | None
+) -> Candidate | None:
+    """The best layout on the fewest GPUs that hold one; None: `MOST_GPUS` do not either.
+
+    It tries whole nodes up to `WHOLE_NODES` of them, and powers of 2.
+    """
+    nodes = range(machines.per_node, (WHOLE_NODES + 1) * machines.per_node, machines.per_node)
+    for count in sorted({*_powers(MOST_GPUS), *nodes}):
+        if count > machines.gpus:
+            best = search(facts, replace(machines, gpus=count), run, fixed, recompute)[:1]
+            if best and best[0].fits:
+                return best[0]
+    return None
 
 
 def apart(candidate: Candidate) -> list[str]:

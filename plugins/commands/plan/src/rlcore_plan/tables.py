@@ -12,7 +12,7 @@ from rlcore_plan.explanation import explain_rank
 from rlcore_plan.layout import Layout, Recompute
 from rlcore_plan.memory import of_stage
 from rlcore_plan.phases import Machines, Needs, Run
-from rlcore_plan.search import Candidate, apart, cache_bytes
+from rlcore_plan.search import MOST_GPUS, Candidate, apart, cache_bytes
 from rlcore_plan.units import GB, count_text, size_text, table_unit
 from rlcore_plan.weights import active_parameters, parameters
 
@@ -32,11 +32,12 @@ def show_layouts(
     machines: Machines,
     run: Run,
     candidates: Sequence[Candidate],
+    more: Candidate | None,
     count: int,
     *,
     explain: bool,
 ) -> None:
-    """The layouts of a search, `count` of each kind."""
+    """The layouts of a search, `count` of each kind. `more`: where none fits, one that does on more GPUs."""
     console = _console()
     _summary(console, model, facts, run)
     fitting, others = (
@@ -57,11 +58,17 @@ def show_layouts(
             explain_rank(console, facts, best)
     else:
         console.print(f"[bold]No layout fits[/] into {_usable(machines)}.")
+        found = (
+            f"Nearest that fits: {_name(more)} on {more.layout.world} GPUs."
+            if more
+            else f"Nor does one on up to {MOST_GPUS} GPUs."
+        )
+        console.print(found, highlight=False)
     if others:
         cut = f"; {count} of them" if count < len(others) else ""
         console.print(f"\n{_counted(len(others), 'layout')} ruled out{cut}:", highlight=False)
         console.print(_refused(others[:count]))
-    printed = [*shown, *others[:count]]
+    printed = [*shown, *others[:count], *([more] if more else ())]
     for is_used, text in (
         (any(candidate.layout.recompute for candidate in printed), STARRED),
         (any(candidate.run.optimizer.on_host for candidate in printed), HOSTED),
