@@ -118,7 +118,13 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
     assert "† with the optimizer's states in host memory" in out
     assert run(["plan", "--model", "qwen3", "--gpus", "1", "--gpu-memory", "80", "--explain"]) == 0
     out = capsys.readouterr().out
-    for part in ("90.1 thousand parameters", "carries 180 kB", "total MB", "weights 181 kB: 90.1 thousand"):
+    for part in (
+        "stage 1 of 1:",
+        "90.1 thousand parameters",
+        "carries 180 kB",
+        "total MB",
+        "weights 181 kB: 90.1 thousand",
+    ):
         assert part in out
 
 

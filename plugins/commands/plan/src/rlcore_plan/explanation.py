@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def explain_rank(console: Console, facts: ModelFacts, candidate: Candidate) -> None:
     """Of the fullest rank."""
     assert candidate.needs is not None
-    console.print(f"The fullest rank is of pipeline stage {candidate.needs.memory.stage}:", highlight=False)
+    stage, stages = candidate.needs.memory.stage + 1, candidate.layout.pipeline
+    console.print(f"The fullest rank is of pipeline stage {stage} of {stages}:", highlight=False)
     for line in _reasons(facts, candidate, candidate.needs.memory):
         console.print(f"  {line}", highlight=False, soft_wrap=True)
 
