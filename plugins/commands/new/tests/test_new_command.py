@@ -71,8 +71,8 @@ def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
     modules = [package / part for package in packages for part in ("src", "tests")]
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "mypy", "--config-file", packages[0] / "pyproject.toml"),
-            *("--cache-dir", tmp_path / "cache", *modules),
+            *(sys.executable, "-m", "mypy", "--config-file", str(packages[0] / "pyproject.toml")),
+            *("--cache-dir", str(tmp_path / "cache"), *map(str, modules)),
         ],
         capture_output=True,
         text=True,
