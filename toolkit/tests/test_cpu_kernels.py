@@ -59,6 +59,18 @@ def test_swiglu_is_torchs_own(rows: int) -> None:
         torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
 
 
+def test_swiglus_gradient_stands_where_its_input_stood() -> None:
+    leaf, gradient = random(3000, 1, 192, seed=0).requires_grad_(), random(3000, 1, 96, seed=1)
+    x = leaf * 1.0
+    out = kernels.kernel_swiglu(x)
+    out.backward(gradient, retain_graph=True)
+    _, expected = results(swiglu, leaf.detach(), gradient=gradient)
+    torch.testing.assert_close(leaf.grad, expected)
+    torch.testing.assert_close(x.detach(), expected)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward(gradient)
+
+
 @pytest.mark.parametrize("rows", [1, 3000])
 def test_rms_norm_is_torchs_own(rows: int) -> None:
     """The second one takes several blocks, the last of them shorter."""

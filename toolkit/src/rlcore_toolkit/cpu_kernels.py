@@ -67,7 +67,8 @@ def kernel_swiglu(x: Tensor) -> Tensor:
     """x [..., 2F], gate and up side by side → silu(gate) * up [..., F].
 
     Works through blocks of rows that stay in the cache and saves its input only, where autograd would write
-    and keep every intermediate result.
+    and keep every intermediate result. Unless `x` is a leaf, the backward pass writes the gradient over it;
+    to read it afterwards, keep a copy.
     """
     out: Tensor = _SwiGlu.apply(x)  # type: ignore[no-untyped-call] # torch does not type it
     return out
@@ -82,22 +83,24 @@ class _SwiGlu(torch.autograd.Function):
         for block in _blocks(len(rows), half):
             gate, up = rows[block].split(half, dim=1)
             torch.mul(functional.silu(gate), up, out=out[block])
-        ctx.save_for_backward(rows)
+        ctx.save_for_backward(x)  # not `rows`: autograd takes no view that was made here and has changed
+        ctx.overwrites = not x.is_leaf
         return out.view(*x.shape[:-1], half)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (rows,) = ctx.saved_tensors
-        half = rows.shape[1] // 2
+        """Memory that was just read is written faster than other memory."""
+        (x,) = ctx.saved_tensors
+        rows, half = x.reshape(-1, x.shape[-1]), x.shape[-1] // 2
         incoming = gradient.reshape(-1, half)
-        out = torch.empty_like(rows)
+        out = rows if ctx.overwrites else torch.empty_like(rows)
         for block in _blocks(len(rows), half):
             gate, up = rows[block].split(half, dim=1)
             of_gate, of_up = out[block].split(half, dim=1)
-            torch.mul(incoming[block], up, out=of_gate)
-            torch.ops.aten.silu_backward.grad_input(of_gate, gate, grad_input=of_gate)
-            torch.mul(functional.silu(gate), incoming[block], out=of_up)
-        return out.view(*gradient.shape[:-1], 2 * half)
+            product, of_silu = functional.silu(gate).mul_(incoming[block]), incoming[block] * up
+            torch.ops.aten.silu_backward.grad_input(of_silu, gate, grad_input=of_gate)
+            of_up.copy_(product)
+        return out.view(x.shape)
 
 
 # --- RMS norm ----------------------------------------------------------------------------------------------
