@@ -185,7 +185,8 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._ended.wait(SAMPLE_S):
-            self.most = max(self.most, self._now() - self._before)
+            with contextlib.suppress(FileNotFoundError):  # a draft that has got its name meanwhile
+                self.most = max(self.most, self._now() - self._before)
 
     def _now(self) -> int:
         files = 0
