@@ -269,16 +269,10 @@ def _sequences(part: TrainBatch) -> _Layout:
 def _trees(part: TrainBatch) -> _Layout:
     """A trunk for each run of samples with one prompt, then a branch for each, without its last token.
 
-    A sample alone is a trunk that goes on into its response. So is each of a run whose prompt is too short.
+    A sample alone is a trunk that goes on into its response.
     """
     prompts, responses = part.prompt_lengths, part.response_lengths
     is_first = _first_of_tree(part)
-    tree = torch.cumsum(is_first, 0) - 1
-    spared, whole = (
-        torch.zeros(int(is_first.sum()), dtype=torch.int64).index_add_(0, tree, tokens)
-        for tokens in (torch.where(is_first, 0, prompts), part.lengths)
-    )
-    is_first |= (spared < _LEAST_SPARED * whole)[tree]
     tree = torch.cumsum(is_first, 0) - 1
     members = torch.bincount(tree, minlength=int(is_first.sum()))
     is_alone = (members == 1)[tree]
@@ -315,13 +309,18 @@ keys and values, and through a mask."""
 
 
 def _first_of_tree(part: TrainBatch) -> Tensor:
-    """bool [B]: samples whose prompt or group is not that of the sample before."""
+    """bool [B]: samples whose prompt or group is not that of the sample before, or that spare too little."""
     tokens, ends = part.tokens.numpy(), torch.cumsum(part.lengths, 0)
     starts, stops = (ends - part.lengths).tolist(), (ends - part.response_lengths).tolist()
     groups = part.per_sample["group"].tolist() if "group" in part.per_sample else range(len(part))
     keys = [(g, tokens[a:b].tobytes()) for g, a, b in zip(groups, starts, stops, strict=True)]
-    is_first = [not place or key != keys[place - 1] for place, key in enumerate(keys)]
-    return torch.tensor(is_first, dtype=torch.bool)
+    differs = [not place or key != keys[place - 1] for place, key in enumerate(keys)]
+    is_first = torch.tensor(differs, dtype=torch.bool)
+    tree = torch.cumsum(is_first, 0) - 1
+    none = torch.zeros_like(part.lengths)
+    spared = none.index_add(0, tree, torch.where(is_first, 0, part.prompt_lengths))
+    whole = none.index_add(0, tree, part.lengths)
+    return is_first | (spared < _LEAST_SPARED * whole)[tree]
 
 
 def _to(batch: TrainBatch, device: torch.device | None) -> TrainBatch:
