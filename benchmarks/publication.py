@@ -185,14 +185,14 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._ended.wait(SAMPLE_S):
-            with contextlib.suppress(FileNotFoundError):  # a draft that has got its name meanwhile
-                self.most = max(self.most, self._now() - self._before)
+            self.most = max(self.most, self._now() - self._before)
 
     def _now(self) -> int:
         files = 0
-        for one in self._folder.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # it has just been removed
-                files += one.stat().st_size if one.is_file() else 0
+        for folder, _, names in os.walk(self._folder):  # it passes over a folder that is gone
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                    files += os.stat(os.path.join(folder, name)).st_size
         return psutil.Process().memory_info().rss + files
 
 
