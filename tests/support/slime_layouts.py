@@ -36,7 +36,7 @@ FOREIGN = (
 )
 """What belongs to the published model, to SGLang, or to the sizes of the layout."""
 PLACES = ("placement", "sleep")
-"""Kept on several ranks, but for a split, which divides GPUs."""
+"""Of trainer and engines. A split is of GPUs, and one rank is the plain run to compare with."""
 ALL = {"tensor": 2, "pipeline": 2, "context": 2, "expert": 4}
 
 
@@ -91,15 +91,15 @@ SCALED: Mapping[str, Scaled] = {
 
 def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, model: Path) -> dict[str, Any]:
     """`settings` of a translated run at the size of `scaled` (None: on one rank), with data under `root`."""
-    kept = {key: value for key, value in settings.items() if not key.startswith(FOREIGN)}
+    keeps_places = scaled is not None and settings.get("placement") == "colocate"
+    left_out = FOREIGN if keeps_places else (*FOREIGN, *PLACES)
+    kept = {key: value for key, value in settings.items() if not key.startswith(left_out)}
     is_sft = settings["algo"] == "sft"
     found = {**kept, **SMALL, "model": str(model), "data": str(write_data(root, settings))}
     if not is_sft:
         found |= {"reward": ["f1"], "group_size": GROUP, "minibatches": min(2, settings["minibatches"])}
     if scaled is None:
-        return {key: value for key, value in found.items() if key not in PLACES} | {"ranks": 1}
-    if settings.get("placement") == "split":
-        del found["placement"]
+        return found | {"ranks": 1}
     found |= {"ranks": scaled.ranks, **{PARALLEL[name]: size for name, size in scaled.sizes.items()}}
     found |= {LAST: scaled.last} if scaled.last else {}
     return found | ({SEQUENCE: True} if "tensor" in scaled.sizes else {})
