@@ -218,6 +218,6 @@ def unknown(name: str, layer: Layer, selection: Selection) -> str:
     """The sentence for a name that an evaluation alone does not read."""
     known = [*CHOICES, *(flag.name for flag in evaluation_flags(selection))]
     shown = str if layer.label else flag_name
-    near = selection.foreign_note(name) or did_you_mean(shown(name), map(shown, known))
-    begun = "" if near else selection.foreign_note(name, fnmatch)
-    return f"{layer.at(name)} is no setting of an evaluation.{near}{begun}"
+    note, near = selection.foreign_note(name), did_you_mean(shown(name), map(shown, known))
+    hint = note or near or selection.foreign_note(name, fnmatch)
+    return f"{layer.at(name)} is no setting of an evaluation.{hint}"

@@ -193,16 +193,16 @@ def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:
 
 def _debug_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
     """Settings that do not suit half of a run."""
-    run, found = resolved.run, f"--only: found {resolved.run.debug.only}, but the producer"
-    if run.debug.only == "train" and resolved.samples:
+    run, only = resolved.run, resolved.run.debug.only
+    found = f"--only: found {only}, but the producer {resolved.producer.name!r} generates"
+    if only == "train" and resolved.samples:
         producers = registry.entries(Kind.PRODUCER)
-        read = [each.record.name for each in producers if getattr(each.config, "makes_batches", False)]
-        readers = f", such as {' or '.join(map(repr, read))}" if read else ""
-        name = f"{resolved.producer.name!r} generates rollouts"
-        yield f"{found} {name}; choose a --producer that reads saved ones{readers}."
-    if run.debug.only == "rollout":
+        read = [repr(each.record.name) for each in producers if getattr(each.config, "makes_batches", False)]
+        readers = f", such as {' or '.join(read)}" if read else ""
+        yield f"{found} rollouts; choose a --producer that reads saved ones{readers}."
+    if only == "rollout":
         if not resolved.samples:
-            yield f"{found} {resolved.producer.name!r} generates nothing; leave it out."
+            yield f"{found} nothing; leave it out."
         yield from unread(run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
 
 
