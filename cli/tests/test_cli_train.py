@@ -250,7 +250,7 @@ def test_a_dry_run_refuses_engines_that_no_gpus_hold(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked = ["train", "--algo", "grpo", "--model", "qwen3", "--dry-run", *flags]
-    monkeypatch.setattr(train, "has_gpu", lambda: False)
+    monkeypatch.setattr(train, "has_gpu_here", lambda: False)
     assert refused(asked, capsys).startswith(sentence)
     shown([*asked, "--sglang.tp-size", "2", "--sglang.nnodes", "1", "--placement", "split"], capsys)
     # Where SGLang is, the run is one on this machine, whose CPUs hold any engines.

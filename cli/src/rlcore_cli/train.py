@@ -36,7 +36,7 @@ from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resume import check_same_past
 from rlcore_machine import Terminated
-from rlcore_toolkit import has_gpu
+from rlcore_toolkit import has_gpu_here
 
 if TYPE_CHECKING:
     from rlcore.api.engine import Engine
@@ -150,11 +150,9 @@ def _check_engines(resolved: Resolved) -> None:
     """
     if not resolved.samples or resolved.run.serving.engine_url:
         return
-    engine, fields, config = resolved.engine.build(), resolved.engine_fields, config_of(resolved.model)
+    engine, run, fields = resolved.engine.build(), resolved.run, resolved.engine_fields
     try:
-        if config is not None and engine.devices(fields):
-            engine.check_layout(fields, config)
-        check_engine_placement(engine, resolved.run, resolved.run.serving.engines, fields)
+        check_engine_placement(engine, run, run.serving.engines, fields, config_of(resolved.model))
     except UserError:
         if not _starts_on_cpu(engine, fields):
             raise
@@ -163,11 +161,7 @@ def _check_engines(resolved: Resolved) -> None:
 def _starts_on_cpu(engine: Engine, fields: Mapping[str, Any]) -> bool:
     with suppress(UserError):  # it is not installed here, or not for this machine
         engine.check(fields)
-        if not has_gpu():
-            return True  # found out without torch, whose import takes seconds
-        import torch
-
-        return not torch.cuda.is_available()
+        return not has_gpu_here()
     return False
 
 

@@ -36,6 +36,7 @@ from .limits import (
 from .machine import (
     has_gpu as has_gpu,
     has_gpu_for as has_gpu_for,
+    has_gpu_here as has_gpu_here,
 )
 from .offload import (
     Offload as Offload,

@@ -193,17 +193,17 @@ def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:
 
 def _debug_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
     """Settings that do not suit half of a run."""
-    run, only = resolved.run, resolved.run.debug.only
+    only = resolved.run.debug.only
     found = f"--only: found {only}, but the producer {resolved.producer.name!r} generates"
     if only == "train" and resolved.samples:
         producers = registry.entries(Kind.PRODUCER)
         read = [repr(each.record.name) for each in producers if getattr(each.config, "makes_batches", False)]
-        readers = f", such as {' or '.join(read)}" if read else ""
-        yield f"{found} rollouts; choose a --producer that reads saved ones{readers}."
+        such = f", such as {' or '.join(read)}" if read else ""
+        yield f"{found} rollouts; choose a --producer that reads saved ones{such}."
     if only == "rollout":
         if not resolved.samples:
             yield f"{found} nothing; leave it out."
-        yield from unread(run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
+        yield from unread(resolved.run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
 
 
 def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
@@ -322,13 +322,18 @@ def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
         yield "--replay-routing: found true, but the router asks no engine for its experts; drop --router."
 
 
-def check_engine_placement(engine: Engine, run: RunConfig, count: int, fields: Mapping[str, Any]) -> None:
-    """`ConfigError` if `count` engines with `fields` do not fit on the GPUs of the run's train workers.
+def check_engine_placement(
+    engine: Engine, run: RunConfig, count: int, fields: Mapping[str, Any], hf_config: Mapping[str, Any] | None
+) -> None:
+    """`ConfigError` if the GPUs of `count` engines with `fields` are not those of the run's train workers, or
+    cannot divide the model of `hf_config` (None: it is not known yet).
 
-    It asks for no machine: whoever calls knows that the run is one on GPUs. Engines that have GPUs of their
-    own, or compute on the CPU, fit anywhere.
+    It asks for no machine: whoever calls knows that the run is one on GPUs. Engines on GPUs of their own are
+    asked for the model alone, and engines on the CPU for nothing.
     """
     gpus, ranks = engine.devices(fields), run.ranks
+    if count * gpus and hf_config is not None:
+        engine.check_layout(fields, hf_config)
     if not count * gpus or run.placement == "split" or run.debug.only == "rollout":
         return
     or_cpu = f", or {engine.stays_on_cpu}" if engine.stays_on_cpu else ""

@@ -50,14 +50,12 @@ def bundles_of(prepared: Prepared) -> list[Bundle]:
         return served_bundles(prepared)
     run, engines = prepared.resolved.run, prepared.engines
     workers = run.ranks + sum(own_ranks(run).values())
-    if prepared.gpu and engines:
-        engine, fields = prepared.resolved.engine.build(), prepared.engine_fields
-        engine.check_layout(fields, prepared.hf_config)
-        check_engine_placement(engine, run, engines, fields)
+    if prepared.gpu:
+        engine = prepared.resolved.engine.build()
+        check_engine_placement(engine, run, engines, prepared.engine_fields, prepared.hf_config)
     if not _is_colocated(prepared):
         a_worker: dict[str, float] = {"CPU": 1, "GPU": 1} if prepared.gpu else {"CPU": 1}
-        nodes = engines * _nodes(prepared)
-        return _with_others(prepared, [a_worker] * workers + [_node(prepared)] * nodes)
+        return _with_others(prepared, [a_worker] * workers + [_node(prepared)] * engines * _nodes(prepared))
     # Two CPUs: the supervisor of the engine on this GPU reserves the second one.
     return _with_others(prepared, [{"CPU": 2, "GPU": 1}] * workers)
 

@@ -66,8 +66,7 @@ def _check_placement(
         return
     run, count = file.run.but(ranks=layout.world), sum(each.count for each in engines)
     for fields in (_of_group(file, each.group).values for each in engines):
-        file.engine.check_layout(fields, config)
-        check_engine_placement(file.engine, run, count, fields)
+        check_engine_placement(file.engine, run, count, fields, config)
 
 
 def computes_on_gpus(file: File) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from rlcore import Diagnosis, EngineConfig, RunConfig, absolute_path
-from rlcore_toolkit import SGLANG_ROUTERS, has_gpu
+from rlcore_toolkit import SGLANG_ROUTERS, has_gpu_here
 
 SPECULATES = "speculative_algorithm"
 DISAGGREGATES, PREFILL, DECODE = "disaggregation_mode", "prefill", "decode"
@@ -16,15 +16,6 @@ QUANTIZES, RELOADS = "quantization", "flash_rl"
 """Full weights that SGLang quantizes as it loads them. Without that load format it does so once (0.5.23)."""
 _THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 _OWN_DRAFT = ("speculative_draft_model_path", "speculative_draft_model")
-
-
-def has_gpu_here() -> bool:
-    """Whether this process may use a GPU: where it may not, its server may not either."""
-    if not has_gpu():
-        return False  # found out without torch, whose import takes seconds
-    import torch
-
-    return torch.cuda.is_available()
 
 
 class SglangConfig(EngineConfig):

@@ -25,9 +25,15 @@ from rlcore_sglang.config import (
     PREFILL,
     SPECULATES,
     SglangConfig,
-    has_gpu_here,
 )
-from rlcore_toolkit import MEGABYTE, cross_host_ways, publisher_of, publisher_room, stay_on
+from rlcore_toolkit import (
+    MEGABYTE,
+    cross_host_ways,
+    has_gpu_here,
+    publisher_of,
+    publisher_room,
+    stay_on,
+)
 
 if TYPE_CHECKING:
     from rlcore import Publisher
