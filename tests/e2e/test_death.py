@@ -114,7 +114,9 @@ def test_an_engine_whose_supervisor_stops_is_replaced(start: Start, tmp_path: Pa
 def test_a_step_has_a_limit(start: Start, tmp_path: Path) -> None:
     command = start(*TRAIN, "--step-timeout", "0.001", "--run-dir", str(tmp_path / "run"))
     assert command.wait(60) == 1
-    assert "Train worker 0 did not finish training step 1 within 0.001 s (--step-timeout)." in command.stderr
+    # A busy driver may find the first steps done when it comes to wait for them.
+    sentence = r"Train worker 0 did not finish training step \d+ within 0\.001 s \(--step-timeout\)\."
+    assert re.search(sentence, command.stderr), command.stderr
 
 
 def test_a_run_whose_folder_is_removed_ends(start: Start, tmp_path: Path) -> None:
