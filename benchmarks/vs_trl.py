@@ -119,7 +119,7 @@ LARGE = {
     "group": 8,
     "tokens": 128,
     "ways": (Way(), Way(accumulate=4), Way(processes=2)),
-    "own": (Own(), Own(ranks=2, engines=2)),
+    "own": (Own(), Own(ranks=2, engines=2), Own(ranks=2, engines=2, cluster="processes")),
 }
 CASES = (
     Case(
