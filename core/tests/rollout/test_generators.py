@@ -1,20 +1,22 @@
 """What core does for generators: functions, failures and metrics."""
 
 import asyncio
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rlcore.api import part
 from rlcore.api.config import Config
-from rlcore.api.errors import PluginError
+from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError
 from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
 from rlcore.api.part import Part, part_name
 from rlcore.api.run_config import RunConfig
-from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score
+from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.generators import build_generator
+from rlcore.rollout.generators import build_generator, check_generated
 from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore_sampling.tally import Tally
@@ -123,3 +125,40 @@ async def test_the_reward_is_not_asked_about_a_group_that_comes_scored() -> None
     assert (await maker.score(outcome(own, own))).group.samples == (own, own)
     both = (await maker.score(outcome(own, sample))).group.samples
     assert [one.score for one in both] == [Score(value=0.0)] * 2, "siblings are judged together"
+
+
+def of_three(index: int = 0, **changes: Any) -> Sample:
+    asked = Sample(
+        prompt=Prompt(prompt_id="p", text="?"),
+        prompt_ids=(1,),
+        group_id=0,
+        index=index,
+        rollout_id=f"0.{index}",
+    )
+    sound = {
+        "response_ids": (1, 2),
+        "loss_mask": (1, 0),
+        "log_probs": (-1.0, -1.0),
+        "spans": (Span(start=0, version=0),),
+    }
+    return replace(asked, status=GenerationStatus.COMPLETED, **{**sound, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"response_ids": (1, 9)}, PluginError, "the token 9 in sample 0.1; expected ids from 0 to 8"),
+        ({"log_probs": (math.nan, -1.0)}, NotFiniteError, "sample 0.1 with log-probs that are not finite"),
+    ],
+)
+def test_an_odd_sample_of_a_group_is_named(
+    changes: dict[str, Any], error: type[RlcoreError], message: str
+) -> None:
+    made = [[of_three()], [of_three(1, **changes)], [of_three(2)]]
+    with pytest.raises(error, match=message):
+        check_generated("odd", made, [sample for [sample] in made], vocabulary=9)
+
+
+def test_a_log_prob_that_is_not_trained_on_may_be_anything() -> None:
+    made = [[of_three()], [of_three(1, log_probs=(-1.0, math.nan))]]
+    check_generated("even", made, [sample for [sample] in made], vocabulary=9)

@@ -12,12 +12,7 @@ from torch import Tensor
 
 from rlcore.api.errors import StaleWeightsError
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish_file import (
-    Fp8Weights,
-    WeightsLocation,
-    copy_side_files,
-    write_version,
-)
+from rlcore.engines.publish_file import Fp8Weights, WeightsLocation, copy_side_files, write_version
 from rlcore.engines.stream import Piece
 from rlcore_machine.tasks import together
 
