@@ -206,6 +206,8 @@ def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
 _COLUMNS = _INTEL and not _TAKES_ONEDNN
 _COPIED_ROWS = 32
 """Two cache lines of fp32 a column."""
+_LARGE_MATRIX = 1 << 18
+"""Elements. A smaller one is copied faster as a whole, for it stays in the cache."""
 
 
 def for_few_rows(weight: Tensor) -> Tensor:
@@ -224,7 +226,7 @@ def for_few_rows(weight: Tensor) -> Tensor:
 @torch.no_grad()
 def by_rows(tensor: Tensor) -> Tensor:
     """`tensor.contiguous()` without gradients, and faster for a matrix that lies by columns."""
-    if tensor.is_contiguous() or tensor.dim() != 2:
+    if tensor.is_contiguous() or not _is_copied_in_parts(tensor):
         return tensor.contiguous()
     out = torch.empty_like(tensor, memory_format=torch.contiguous_format)
     copy_into(out.t(), tensor.t())
@@ -238,8 +240,12 @@ def copy_into(target: Tensor, source: Tensor) -> None:
     Torch writes one row after the other, each number to another page of memory. Here a few rows are written
     together: a large matrix takes a fifth of the time.
     """
-    if target.dim() == 2 and not target.is_contiguous():
+    if _is_copied_in_parts(target) and not target.is_contiguous():
         for to, of in zip(target.split(_COPIED_ROWS), source.split(_COPIED_ROWS), strict=True):
             to.copy_(of)
     else:
         target.copy_(source)
+
+
+def _is_copied_in_parts(tensor: Tensor) -> bool:
+    return tensor.dim() == 2 and tensor.numel() >= _LARGE_MATRIX
