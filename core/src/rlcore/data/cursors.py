@@ -136,11 +136,7 @@ class MixCursor:
         parts = {name: part.metrics() for name, part in self._parts.items()}
         metrics = {f"{EPOCH}/{name}": of_part[EPOCH] for name, of_part in parts.items()}
         skipped = [of_part[SKIPPED] for of_part in parts.values() if SKIPPED in of_part]
-        return {
-            EPOCH: max(metrics.values()),
-            **metrics,
-            **({SKIPPED: sum(skipped)} if skipped else {}),
-        }
+        return {EPOCH: max(metrics.values()), **metrics, **({SKIPPED: sum(skipped)} if skipped else {})}
 
     def state(self) -> dict[str, Json]:
         """What `load` needs, as JSON."""

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import NotFiniteError, RunError
+from rlcore.api.errors import LogProbGapError, NotFiniteError, RunError
 from rlcore.api.inputs import TOP_IDS
 from rlcore.api.maths import where_live
 from rlcore.api.run_config import KlOptions
@@ -184,7 +184,11 @@ class Learner:
             if self._unchecked and not results:
                 # a batch that is all of older weights leaves trainer and engine to be compared by a later one
                 self._unchecked = self._settings.sampled and result.metrics["fresh"] == 0
-                self._check_first_step(result, gap)
+                try:
+                    self._check_first_step(result, gap)
+                except LogProbGapError as error:
+                    path = self._saved(whole, number, f"log_prob_gap_step_{step}")
+                    raise LogProbGapError(f"{error} The batch is in {path}.") from None
             results.append(result)
             gaps.append(gap)
         if not results:
@@ -257,15 +261,20 @@ class Learner:
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return largest.cpu()
 
+    def _saved(self, whole: TrainBatch, number: int, name: str) -> Path:
+        """Where the mini-batch is from now on, of which something was found."""
+        path = Path(self._settings.folder) / f"{name}.safetensors"
+        # Every rank knows, for what was found is of all ranks together. One of them writes.
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            save_batch(select(whole, samples_of(whole, number)), path)
+        return path
+
     def _require_finite(
         self, result: StepResult, whole: TrainBatch, number: int, step: int, whose: str = ""
     ) -> None:
         if result.finite:
             return
-        path = Path(self._settings.folder) / f"not_finite_step_{step}.safetensors"
-        # Every rank knows: loss and norm are those of all ranks together. One of them writes.
-        if not dist.is_initialized() or dist.get_rank() == 0:
-            save_batch(select(whole, samples_of(whole, number)), path)
+        path = self._saved(whole, number, f"not_finite_step_{step}")
         more = "".join(f", {name} {value}" for name, value in result.extras.items())
         raise NotFiniteError(
             f"Step {step} was not taken: the {whose}loss is {result.loss} and the gradient norm "

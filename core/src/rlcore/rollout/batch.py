@@ -90,10 +90,7 @@ def to_batch(
             **extra_samples,
         }
     else:
-        per_sample |= {
-            "chosen": torch.tensor([int(sample.index == 0) for sample in samples]),
-            "unit": group,
-        }
+        per_sample |= {"chosen": torch.tensor([int(sample.index == 0) for sample in samples]), "unit": group}
     return TrainBatch(
         tokens=_tokens(samples, int(prompts.sum()) + count),
         prompt_lengths=torch.from_numpy(prompts),
