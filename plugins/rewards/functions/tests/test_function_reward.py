@@ -1,5 +1,7 @@
 """Plain functions as rewards: of one's own, and as those of TRL, verl and slime are written."""
 
+import asyncio
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -192,3 +194,15 @@ def test_a_function_that_is_no_factory() -> None:
         PluginError, match=r"'of_response': .* without a parameter 'config', so no factory; the"
     ):
         part("of_response", adapter="").load()
+
+
+def test_a_reward_may_end_while_a_loop_runs() -> None:
+    """Garbage may be collected at any time. pytest tells an error of the end."""
+    rewards = [FunctionReward(slime)]
+    rewards[0].score(GROUP)
+
+    async def forget() -> None:
+        rewards.clear()
+        gc.collect()
+
+    asyncio.run(forget())

@@ -140,7 +140,7 @@ class FunctionReward:
     @cached_property
     def _runner(self) -> asyncio.Runner:
         runner = asyncio.Runner()
-        weakref.finalize(self, runner.close)
+        weakref.finalize(self, _close, runner)
         return runner
 
     def _arguments(self, sample: Sample) -> dict[str, Any]:
@@ -167,6 +167,20 @@ class FunctionReward:
         if self._takes_rest:
             given = {**{key: value for key, value in metadata.items() if key not in given}, **given}
         return given
+
+
+def _close(runner: asyncio.Runner) -> None:
+    """Close the loop of a reward that nobody has any more.
+
+    Garbage may be collected while another loop runs, beside which no other can. Each call has awaited its
+    tasks, so nothing is left then but to close.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        runner.close()
+    else:
+        runner.get_loop().close()
 
 
 def _score(answer: Any) -> Score:
