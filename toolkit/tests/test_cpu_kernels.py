@@ -131,9 +131,13 @@ def test_products_go_to_the_faster_library(
     assert found is taken
 
 
+@pytest.mark.parametrize("large", [0, 1 << 18], ids=["in parts", "as a whole"])
 @pytest.mark.parametrize("shape", [(96, 64), (70, 33), (1, 5), (5, 1), (0, 4)])
-def test_layouts_hold_the_same_values(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_hold_the_same_values(
+    shape: tuple[int, int], large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kernels, "_COLUMNS", True)
+    monkeypatch.setattr(kernels, "_LARGE_MATRIX", large)
     weight = random(*shape, seed=0)
     laid_out = kernels.for_few_rows(weight)
     assert laid_out.t().is_contiguous()
