@@ -6,6 +6,7 @@ import contextlib
 import re
 import statistics
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -62,12 +63,17 @@ def main() -> None:
     rows = [
         _row(name, statistics.median(seconds[name]), empty, limit) for name, (_, limit) in COMMANDS.items()
     ]
-    runs = [_first_step(args, number) for number in range(args.runs)]
+    runs, others = [], []
+    for _ in range(args.runs):
+        runs.append(_first_step(args))
+        others.append(_first_step(args, "--cluster", "processes"))
     first = statistics.median(run.first_step_s for run in runs)
     rows.append(_row("rlcore train … to the end of step 1", first, empty, FIRST_STEP_S))
+    without = statistics.median(run.first_step_s for run in others)
+    rows.append(_row("the same with --cluster processes", without, empty, FIRST_STEP_S))
     typical = min(runs, key=lambda run: abs(run.first_step_s - first))
     lanes = Lanes()
-    watched = _first_step(args, args.runs, lanes)
+    watched = _first_step(args, lanes=lanes)
     if not args.dry:
         lanes.draw(watched.first_step_s)
     text = f"{table(rows)}\n\nThe way to the first step:\n\n{table(_phases(typical))}"
@@ -88,10 +94,10 @@ def _row(name: str, seconds: float, empty: float, limit: float | None) -> Row:
     }
 
 
-def _first_step(args: object, number: int, lanes: Lanes | None = None) -> CommandRun:
-    work = vars(args)["work"]
-    watch = lanes.look if lanes else None
-    run = train(work / f"startup-{number}", "--algo", "grpo", "--model", "qwen3", "--steps", "1", watch=watch)
+def _first_step(args: object, *flags: str, lanes: Lanes | None = None) -> CommandRun:
+    folder = Path(tempfile.mkdtemp(prefix="startup-", dir=vars(args)["work"])) / "run"
+    chosen = ("--algo", "grpo", "--model", "qwen3", "--steps", "1")
+    run = train(folder, *chosen, *flags, watch=lanes.look if lanes else None)
     say(f"first step after {run.first_step_s:.1f} s")
     return run
 

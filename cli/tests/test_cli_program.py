@@ -61,6 +61,11 @@ def test_answers_import_nothing_heavy(args: Sequence[str]) -> None:
     assert done.stdout
 
 
+def test_a_cluster_prepares_before_torch_is_imported() -> None:
+    code = "import rlcore.runtime.train, rlcore_cli.evaluation_run, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
+
+
 def test_a_plugin_adds_a_command(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--plugin", hello, "hello"]) == 0
     assert run(["hello", f"--plugin={hello}"]) == 0

@@ -11,16 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.api.cluster import Cluster
-from rlcore.data.prompt_tokenizer import PromptTokenizer
-from rlcore.rollout.evaluate import EvalResult, Evaluator
 from rlcore.runtime.connect import connect, opened
-from rlcore.runtime.evals import evaluations
-from rlcore.runtime.placement import cpus_of, place_engines, served_bundles
-from rlcore.runtime.prepare import prepare_served
-from rlcore.runtime.prepared import Served
 from rlcore.runtime.run_folder import SAMPLES_FOLDER, run_folder
-from rlcore.runtime.serving import Serving
 from rlcore_jsonl.tracker import write_samples
 from rlcore_machine import settle_heap
 from rlcore_machine.reaper import Reaper, scratch
@@ -28,7 +20,11 @@ from rlcore_machine.signals import signals_raise
 from rlcore_machine.tasks import first, together
 
 if TYPE_CHECKING:
+    from rlcore.api.cluster import Cluster
     from rlcore.compose.resolved import Inference
+    from rlcore.data.prompt_tokenizer import PromptTokenizer
+    from rlcore.rollout.evaluate import EvalResult
+    from rlcore.runtime.prepared import Served
     from rlcore.tracking.display import Display
 
 FILE = "eval.jsonl"
@@ -61,6 +57,10 @@ def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> Ev
         opened(chosen.cluster, (chosen.engine,)) as (cluster, reaper),
         run_folder(run_dir, f"eval-{Path(chosen.model.name).name}") as folder,
     ):
+        # Torch comes with these. Meanwhile the cluster imports what its processes need.
+        from rlcore.runtime.placement import cpus_of, served_bundles
+        from rlcore.runtime.prepare import prepare_served
+
         display.phase("Checking the model, the data and the parts")
         served = prepare_served(chosen, folder.resolve())
         display.phase(f"Connecting to the cluster {chosen.cluster.name}")
@@ -80,6 +80,11 @@ def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> Ev
 async def _evaluate(
     served: Served, cluster: Cluster, reaper: Reaper, display: Display
 ) -> dict[str, EvalResult]:
+    from rlcore.rollout.evaluate import Evaluator
+    from rlcore.runtime.evals import evaluations
+    from rlcore.runtime.placement import place_engines
+    from rlcore.runtime.serving import Serving
+
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(scratch(reaper))
         display.phase("Starting the engines")

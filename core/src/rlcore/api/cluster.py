@@ -48,7 +48,7 @@ class Cluster(Protocol):
     """
 
     def prepare(self, modules: Sequence[str]) -> None:
-        """Begin what may go on while rlcore checks the run.
+        """Begin what may go on while rlcore imports torch and checks the run.
 
         `modules`: what the processes of the run import. A cluster may import them ahead of time, or pass.
         """

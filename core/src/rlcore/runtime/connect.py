@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from rlcore_machine.reaper import Reaper
 
 if TYPE_CHECKING:
@@ -36,5 +34,7 @@ def opened(
 
 def connect(cluster: Cluster, reaper: Reaper, *, cpus: int) -> None:
     """Make the cluster ready for a run that reserves `cpus`. The first processes of the run start here."""
+    import torch
+
     reaper.start()
     cluster.connect(cpus=cpus, gpus=torch.cuda.device_count(), remove=reaper.remove)

@@ -30,15 +30,13 @@ from rlcore.runtime.serving import Serving
 from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_setups
 from rlcore.runtime.state import RunState
 from rlcore.runtime.trainer import TrainerGroup
-from rlcore.tracking.display import Display
+from rlcore.tracking.display import STOPPING, Display
 from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine import settle_heap, switch_threads_often
 from rlcore_machine.reaper import Reaper, scratch
 from rlcore_machine.signals import StopSignals
 from rlcore_machine.tasks import together
-
-STOPPING = "Stopping what was started"
 
 _REASON_SECONDS = 5.0
 """Seconds to wait for a watcher to say why a process died, once the death has been noticed."""

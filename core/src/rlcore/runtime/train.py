@@ -13,13 +13,8 @@ from pathlib import Path
 from rlcore.api.errors import RlcoreError
 from rlcore.compose.resolved import Resolved
 from rlcore.runtime.connect import connect, opened
-from rlcore.runtime.placement import bundles_of, cpus_of, place
-from rlcore.runtime.prepare import prepare
-from rlcore.runtime.provenance import Provenance
-from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
 from rlcore.runtime.run_folder import alone_in, run_folder, write_settings
-from rlcore.runtime.run_processes import STOPPING, RunProcesses
-from rlcore.tracking.display import Display, Summary
+from rlcore.tracking.display import STOPPING, Display, Summary
 from rlcore_machine.signals import Terminated, signals_raise
 
 
@@ -42,6 +37,13 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
         opened(resolved.cluster, parts) as (cluster, reaper),
         _stop_shown(display),
     ):
+        # Torch comes with these. Meanwhile the cluster imports what its processes need.
+        from rlcore.runtime.placement import bundles_of, cpus_of, place
+        from rlcore.runtime.prepare import prepare
+        from rlcore.runtime.provenance import Provenance
+        from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
+        from rlcore.runtime.run_processes import RunProcesses
+
         # An error in here removes the folder again; a run that has begun keeps it.
         name = f"{resolved.algorithm}-{Path(resolved.model.name).name}"
         with run_folder(run_dir, name, resume=resume is not None) as folder:

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from rlcore.api.types import Json
 
+STOPPING = "Stopping what was started"
+"""The last phase of a run."""
+
 
 class Display(Protocol):
     """The screen of a run, which the command brings."""
