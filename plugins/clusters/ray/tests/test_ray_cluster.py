@@ -35,7 +35,7 @@ def test_a_start_that_fails_leaves_the_handlers_of_signals(monkeypatch: pytest.M
 
 
 @pytest.mark.full
-def test_a_ray_of_the_run_has_neither_autoscaler_nor_log_monitor() -> None:
+def test_a_ray_of_the_run_starts_no_process_that_nobody_asks() -> None:
     cluster = RayCluster(RayConfig())
     try:
         cluster.connect(cpus=1, gpus=0, remove=lambda folder: None)
@@ -43,4 +43,4 @@ def test_a_ray_of_the_run_has_neither_autoscaler_nor_log_monitor() -> None:
     finally:
         cluster.close()
     assert "gcs_server" in started
-    assert not {"log_monitor.py", "monitor.py"} & {Path(word).name for word in started.split()}
+    assert not {"dashboard.py", "log_monitor.py", "monitor.py"} & {Path(word).name for word in started.split()}

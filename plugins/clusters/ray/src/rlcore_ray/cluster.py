@@ -322,21 +322,24 @@ def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
 
 @contextlib.contextmanager
 def _fewer_processes() -> Iterator[None]:
-    """Within, a Ray of the run's own starts without its autoscaler and without a reader of its logs.
+    """Within, a Ray of the run's own starts without its autoscaler, its API server and a reader of its logs.
 
-    Nobody asks either for anything, and while they start the rest waits: half a second of each core, and
-    often a whole one, since Ray looks once a second for its raylet. `ray start --no-monitor` leaves out the
-    first; `ray.init` has no such option.
+    Nobody asks them for anything (without the dashboard, the server would only report usage, which is off).
+    While they start the rest waits: for one second of 14 to 16 until the first step, and often for another,
+    since Ray looks once a second for its raylet. `ray start --no-monitor` leaves out the first; `ray.init`
+    has no such option.
     """
-    from ray._private import parameter
+    from ray._private import node, parameter
 
-    private: Any = parameter
-    whole = private.RayParams
-    private.RayParams = functools.partial(whole, no_monitor=True, include_log_monitor=False)
+    params: Any = parameter
+    head: Any = node.Node
+    whole, serve = params.RayParams, head.start_api_server
+    params.RayParams = functools.partial(whole, no_monitor=True, include_log_monitor=False)
+    head.start_api_server = lambda self, **options: None
     try:
         yield
     finally:
-        private.RayParams = whole
+        params.RayParams, head.start_api_server = whole, serve
 
 
 def _require_server(address: str) -> None:
