@@ -43,4 +43,6 @@ def test_a_ray_of_the_run_starts_no_process_that_nobody_asks() -> None:
     finally:
         cluster.close()
     assert "gcs_server" in started
-    assert not {"dashboard.py", "log_monitor.py", "monitor.py"} & {Path(word).name for word in started.split()}
+    assert not {"dashboard.py", "log_monitor.py", "monitor.py"} & {
+        Path(word).name for word in started.split()
+    }
