@@ -184,11 +184,7 @@ class Learner:
             if self._unchecked and not results:
                 # a batch that is all of older weights leaves trainer and engine to be compared by a later one
                 self._unchecked = self._settings.sampled and result.metrics["fresh"] == 0
-                try:
-                    self._check_first_step(result, gap)
-                except LogProbGapError as error:
-                    path = self._saved(whole, number, f"log_prob_gap_step_{step}")
-                    raise LogProbGapError(f"{error} The batch is in {path}.") from None
+                self._check_first_step(result, gap, whole, number, step)
             results.append(result)
             gaps.append(gap)
         if not results:
@@ -281,16 +277,22 @@ class Learner:
             f"{result.grad_norm}{more}; the batch is in {path}."
         )
 
-    def _check_first_step(self, result: StepResult, gap: float) -> None:
+    def _check_first_step(
+        self, result: StepResult, gap: float, whole: TrainBatch, number: int, step: int
+    ) -> None:
         if self._settings.sampled:
-            check_first_step(
-                result,
-                gap,
-                dtype="fp8" if self._settings.serves_fp8 else self._settings.dtype,
-                comparable=self._run.sampling.samples_whole,
-                max_gap=self._run.loss.max_kl_engine,
-                same_forward=not self._settings.rollout_as_old,
-            )
+            try:
+                check_first_step(
+                    result,
+                    gap,
+                    dtype="fp8" if self._settings.serves_fp8 else self._settings.dtype,
+                    comparable=self._run.sampling.samples_whole,
+                    max_gap=self._run.loss.max_kl_engine,
+                    same_forward=not self._settings.rollout_as_old,
+                )
+            except LogProbGapError as error:
+                path = self._saved(whole, number, f"log_prob_gap_step_{step}")
+                raise LogProbGapError(f"{error} The batch is in {path}.") from None
         if self._has_initial_reference:
             # After the first update the policy has left its reference.
             self._has_initial_reference = False
