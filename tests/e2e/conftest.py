@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from command import LIMIT_S, Command, Run, Start
+from kept_gap import who_is_wrong
 from layouts import Layouts
 from refusals import Refused, refuse
 
@@ -41,13 +42,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def run(start: Start) -> Run:
+def run(start: Start, tmp_path: Path) -> Run:
     """Run `rlcore ARGUMENTS` to its end and expect exit code `code`."""
 
     def finish(*arguments: str, code: int = 0, limit: float = LIMIT_S, **known: Any) -> Command:
         command = start(*arguments, **known)
         found = command.wait(limit)
-        assert found == code, f"exit code {found}\n{command.stdout[-2000:]}\n{command.stderr[-4000:]}"
+        said = f"{command.stdout[-2000:]}\n{command.stderr[-4000:]}"
+        assert found == code, f"exit code {found}\n{said}\n{who_is_wrong(tmp_path)}"
         return command
 
     return finish
