@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from rlcore_saved.batch_file import load_batch
 
@@ -19,6 +18,8 @@ def who_is_wrong(folder: Path) -> str:
 
 
 def _engine_gap(path: Path) -> str:
+    from transformers import AutoModelForCausalLM  # seconds, and seldom needed
+
     batch = load_batch(path)
     model = AutoModelForCausalLM.from_pretrained(path.parent / "model", dtype=torch.float32)
     theirs: list[torch.Tensor] = []
