@@ -48,8 +48,9 @@ CHANGES: Mapping[str, str] = {
 """Scripts that do not run on 80 GB as they are → the flags with which they do, behind their own."""
 CORRECTED = frozenset({"glm4.7-30B-A3B"})
 """Those of them that do not start at all as they are."""
-MEMORY_OF: Mapping[str, int] = dict.fromkeys(("kimi-k2-Instruct", "kimi-k2-Thinking"), 141)
-"""Scripts for larger GPUs: in FP8 too an engine of 16 GPUs has 71 GB of weights on each."""
+MEMORY_OF: Mapping[str, int] = {"kimi-k2-Instruct": 141, "kimi-k2-Thinking": 141, "minimax-m2": 288}
+"""Scripts for larger GPUs. An engine of Kimi-K2 has 71 GB of weights on each of 16 GPUs, in FP8 too. An
+eighth of the gradients of minimax-m2's experts, in fp32, is 112 GB."""
 
 
 def rows(registry: Registry) -> Iterator[str]:
