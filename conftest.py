@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcore_machine import ForkServer, deferred_collection, settle_heap
+from rlcore_machine import ForkServer, compute_threads, deferred_collection, settle_heap
 
 SGLANG = "sglang"
 MARK = f"mark.{SGLANG}"
@@ -68,6 +68,8 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
 
 def pytest_collection_finish() -> None:
     """The garbage collector walks all that was imported and collected no more."""
+    if torch := sys.modules.get("torch"):
+        compute_threads(torch.get_num_threads())
     settle_heap()
 
 

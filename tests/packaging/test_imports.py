@@ -144,3 +144,8 @@ def test_core_and_command_know_no_cluster_by_name(src: Path) -> None:
     assert not [
         file for file in files if re.search(r"\bray\b|rlcore_ray|rlcore_processes", file.read_text(), re.I)
     ]
+
+
+def test_only_compute_threads_sets_torchs_threads() -> None:
+    found = [name for name, file in MODULES.items() if "set_num_threads(" in file.read_text()]
+    assert found == ["rlcore_machine.threads"]

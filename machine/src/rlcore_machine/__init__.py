@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore_machine.fork_server import Forked, ForkServer, name_process
 from rlcore_machine.heap import defer_collection, deferred_collection, keep_memory, settle_heap
 from rlcore_machine.network import LOOPBACK, HeldPort, free_port, listen
-from rlcore_machine.threads import switch_threads_often
+from rlcore_machine.threads import compute_threads, switch_threads_often
 
 if TYPE_CHECKING:
     from rlcore_machine.server_process import ServerProcess
@@ -20,6 +20,7 @@ __all__ = [
     "HeldPort",
     "ServerProcess",
     "Terminated",
+    "compute_threads",
     "defer_collection",
     "deferred_collection",
     "end_tasks",

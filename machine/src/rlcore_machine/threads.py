@@ -1,4 +1,4 @@
-"""How the threads of a process share the interpreter."""
+"""How the threads of a process share the interpreter, and how many compute."""
 
 import sys
 
@@ -13,3 +13,17 @@ def switch_threads_often() -> None:
     step.
     """
     sys.setswitchinterval(SWITCH_S)
+
+
+def compute_threads(count: int) -> None:
+    """Have torch compute in `count` threads; call it in place of `torch.set_num_threads`.
+
+    Before oneMKL 2025.0, the first vector function of a process (cos, exp, log, …) finds out about the
+    processor and leaves the finding half-written for a moment. A second thread that reads it then takes the
+    kernel of low accuracy: a part of that one result is off by 1e-4
+    (https://github.com/pytorch/pytorch/issues/188792). A single number is computed by one thread.
+    """
+    import torch
+
+    torch.ones(1).cos()
+    torch.set_num_threads(count)

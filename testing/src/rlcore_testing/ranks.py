@@ -21,7 +21,7 @@ from typing import Any
 from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Switches, load
-from rlcore_machine import Forked, ForkServer
+from rlcore_machine import Forked, ForkServer, compute_threads
 from rlcore_machine.network import HeldPort
 
 _servers: list[ForkServer] = []
@@ -108,10 +108,8 @@ def _collect(ends: Sequence[Connection], deadline: float) -> list[Any]:
 
 
 def _rank_main(call: int, end: int) -> None:
-    import torch
-
     ForkServer.current = None  # a rank starts what it starts as a worker does that nobody forked
-    torch.set_num_threads(1)  # the ranks share the machine's few cores
+    compute_threads(1)  # the ranks share the machine's few cores
     try:
         with open(call, "rb") as file:
             file.seek(0)

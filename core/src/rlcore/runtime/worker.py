@@ -18,7 +18,7 @@ from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, ROLES, TEACHER, own_ranks
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.remote_role import Peers, RemoteRole
-from rlcore_machine import defer_collection, keep_memory, settle_heap
+from rlcore_machine import compute_threads, defer_collection, keep_memory, settle_heap
 from rlcore_machine.network import listen
 
 if TYPE_CHECKING:
@@ -137,8 +137,6 @@ class RankWorker:
 
     def _join(self, setup: WorkerSetup, fields: Mapping[str, Any], host: str, port: int) -> TrainerRank:
         """Join the process group under the layout of `fields`."""
-        import torch
-
         from rlcore.api.trainer import Rendezvous
 
         if not Path(setup.learner.folder).is_dir():
@@ -147,7 +145,7 @@ class RankWorker:
                 f"{setup.learner.folder}, where checkpoints are: --run-dir must be on a file system that all "
                 "hosts share."
             )
-        torch.set_num_threads(setup.threads)
+        compute_threads(setup.threads)
         meeting = Rendezvous(
             rank=setup.rank,
             world_size=setup.world_size,

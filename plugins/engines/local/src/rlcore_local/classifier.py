@@ -11,13 +11,14 @@ from rlcore import CLASSIFIER_HEAD, ModelError, torch_dtype
 from rlcore_local.loading import context_length_of, device_named, load_config, load_tokenizer
 from rlcore_local.settings import Settings
 from rlcore_local.weights import load_full
+from rlcore_machine import compute_threads
 
 
 class Classifier:
     """The model, and the tokenizer where it has one. One thread makes it and calls it."""
 
     def __init__(self, settings: Settings) -> None:
-        torch.set_num_threads(settings.threads)
+        compute_threads(settings.threads)
         self.model = _load(settings)
         self.model.to(device_named(settings.device))  # type: ignore[arg-type]  # as in `Weights`
         self.context_length = context_length_of(self.model.config, settings.context_length)

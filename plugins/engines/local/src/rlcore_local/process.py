@@ -9,7 +9,6 @@ import traceback
 from concurrent.futures import Future
 from typing import Any
 
-import torch
 from aiohttp import web
 
 from rlcore import ConfigError, classifier_of, torch_dtype
@@ -22,7 +21,7 @@ from rlcore_local.server import make_app
 from rlcore_local.service import Service
 from rlcore_local.settings import Settings
 from rlcore_local.weights import Weights, stop_token_ids
-from rlcore_machine import settle_heap
+from rlcore_machine import compute_threads, settle_heap
 from rlcore_toolkit import KEEPALIVE_S, SilentConnections, favor_event_loop
 
 
@@ -92,7 +91,7 @@ def _compute(settings: Settings, loop: asyncio.AbstractEventLoop, loaded: Future
 
 
 def _load(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
-    torch.set_num_threads(settings.threads)
+    compute_threads(settings.threads)
 
     def deliver(answers: list[tuple[Sequence, dict[str, Any]]]) -> None:
         loop.call_soon_threadsafe(lambda: service.dispatch(answers))

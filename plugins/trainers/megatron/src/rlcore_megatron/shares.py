@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rlcore import ConversionReport, ModelSpec, PluginFile, RlcoreError, RunError, install_plugin_files
+from rlcore_machine import compute_threads
 from rlcore_megatron.config import MegatronConfig
 
 if TYPE_CHECKING:
@@ -163,13 +164,11 @@ def _main(end: Connection, plugin_files: Sequence[PluginFile], pickled: bytes, r
     said: Done | Exception
     try:
         with one_rank():
-            import torch
-
             from rlcore_megatron.mcore.streaming import Shape
 
             install_plugin_files(plugin_files)
             job: Job = pickle.loads(pickled)
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
+            compute_threads(max(1, (os.cpu_count() or 1) // ranks))
             said = job.run(Shape.of(job.spec), rank, ranks, end.send)
     except BrokenPipeError:
         return

@@ -2,6 +2,7 @@
 # mypy: ignore-errors
 # (sglang is not where this is type-checked)
 
+import torch
 from sglang.srt.platforms.cpu import CpuDeviceMixin
 from sglang.srt.platforms.device_mixin import PlatformEnum
 from sglang.srt.platforms.interface import PlatformCapabilities, SRTPlatform
@@ -32,6 +33,8 @@ class CpuNativePlatform(CpuDeviceMixin, SRTPlatform):
         server_args.disable_overlap_schedule = True
 
     def init_backend(self):
+        # One thread finds out about the processor for all vector functions of MKL (rlcore_machine.threads).
+        torch.ones(1).cos()
         from sglang.srt.mem_cache.pool_host import common
 
         from sglang_cpu_native import decode, latent, seeded
