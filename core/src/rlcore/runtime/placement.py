@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.api.errors import ConfigError
@@ -84,20 +84,18 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     if not prepared.trains:
         return place_engines(cluster, prepared)
     run, is_colocated = prepared.resolved.run, _is_colocated(prepared)
-    ranks = run.ranks
     what = "The train workers" if is_colocated else "The train workers and engines"
     slots = _slots(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
     # In the order of `bundles_of`: train workers, roles with workers of their own, engines.
-    own, roles, workers = slots.own, {}, ranks
-    for role, count in own_ranks(run).items():
-        roles[role] = own[workers : workers + count]
-        workers += count
+    left = iter(slots.own)
+    workers = list(islice(left, run.ranks))
+    roles = {role: list(islice(left, count)) for role, count in own_ranks(run).items()}
     placement = Placement(
-        workers=own[:ranks],
+        workers=workers,
         roles=roles,
-        engines=_over_workers(own[:ranks], prepared)
+        engines=_over_workers(workers, prepared)
         if is_colocated
-        else _by_engine(own[workers:], _nodes(prepared)),
+        else _by_engine(list(left), _nodes(prepared)),
         frozen=slots.frozen,
         rollouts=slots.rollouts,
     )
@@ -314,9 +312,7 @@ def _engine_gpus(prepared: Served) -> int:
 
 def _gpus(served: Served, fields: Mapping[str, Any]) -> int:
     """Devices of a server with these fields; 0: it computes on the CPU."""
-    if not served.gpu:
-        return 0
-    return int(served.resolved.engine.build().devices(fields))
+    return int(served.resolved.engine.build().devices(fields)) if served.gpu else 0
 
 
 def _nodes(served: Served) -> int:
