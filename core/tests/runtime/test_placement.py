@@ -154,6 +154,9 @@ SPLIT = {"placement": "split"}
         ({**SPLIT, "ranks": 2, "engines": 2, "sglang.tp_size": "2"}, "grpo", 1, 5, 7),
         ({"ranks": 2, "rollout_workers": 3}, "grpo", 1, 9, 3),
         ({"ranks": 2, "rollout_workers": 3}, "sft", 0, 2, 2),
+        ({"only": "rollout", "engines": 2}, "grpo", 0, 2, 2),
+        ({"only": "rollout", "engine_url": ("http://127.0.0.1:1",)}, "grpo", 0, 0, 0),
+        ({"only": "rollout", "engine_url": ("http://127.0.0.1:1",)}, "grpo", 1, 1, 1),
     ],
 )
 def test_a_machine_with_as_many_gpus_has_room(
@@ -246,6 +249,17 @@ def test_rollout_workers_may_be_anywhere(prepared: Prepared) -> None:
     found = place(cast("Cluster", Hosts(on)), on_gpus(prepared, flags, frozen=1))
     assert [slot.host for slot in found.rollouts] == [HERE, THERE]
     assert [slot.gpus for slot in (*found.rollouts, *found.workers, *found.frozen)] == [0, 0, 1, 1, 1]
+
+
+def test_without_a_process_to_place_the_cluster_is_not_asked(prepared: Prepared) -> None:
+    """Ray refuses a placement group without bundles."""
+
+    class Refuses(Hosts):
+        def place(self, bundles: Sequence[Bundle], what: str) -> None:
+            raise AssertionError
+
+    run = on_gpus(prepared, {"only": "rollout", "engine_url": ("http://127.0.0.1:1",)})
+    assert place(cast("Cluster", Refuses([])), run) == Placement(engines=[], frozen=[])
 
 
 def test_roles_with_workers_of_their_own_have_gpus_without_engines(prepared: Prepared) -> None:

@@ -64,8 +64,7 @@ def served_bundles(served: Served) -> list[Bundle]:
     """The bundles of engines without a trainer: first the frozen models, then the nodes of each engine, then
     the rollout workers.
     """
-    nodes = served.resolved.run.serving.engines * _nodes(served)
-    return _with_others(served, [_node(served)] * nodes)
+    return _with_others(served, [_node(served)] * served.engines * _nodes(served))
 
 
 def cpus_of(bundles: Sequence[Bundle]) -> int:
@@ -199,7 +198,8 @@ def _with_others(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
     """The bundles of the frozen models, then `bundles`, then those of the rollout workers. Frozen models come
     first: they must be here. Rollout workers may be anywhere.
     """
-    cpus, gpus = bundles[0]["CPU"], [_gpus(served, model.fields) for model in served.frozen]
+    cpus = max((bundle["CPU"] for bundle in bundles), default=1)
+    gpus = [_gpus(served, model.fields) for model in served.frozen]
     frozen: list[Bundle] = [{"CPU": cpus, "GPU": own} if own else {"CPU": cpus} for own in gpus]
     rollouts: list[Bundle] = [{"CPU": 1}] * served.rollout_workers
     return [*frozen, *bundles, *rollouts]
@@ -219,6 +219,8 @@ def _slots(
     Among equal ones, those of this host come first, and hosts stay together. `numbered`: the slots name their
     devices, and those of one host are in the order of their devices.
     """
+    if not bundles:  # Ray takes no empty placement group
+        return _Slots([], [], [])
     frozen, end = len(served.frozen), len(bundles) - served.rollout_workers
     others = ["frozen models"] * bool(frozen) + ["rollout workers"] * bool(served.rollout_workers)
     what = f"{what}, with {' and '.join(others)}," if others else what

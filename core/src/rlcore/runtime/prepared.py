@@ -71,6 +71,11 @@ class Served:
         return fields
 
     @property
+    def engines(self) -> int:
+        """How many engines to start."""
+        return self.resolved.run.serving.engines
+
+    @property
     def rollout_workers(self) -> int:
         """Processes to start that run generators."""
         return self.resolved.run.serving.rollout_workers
@@ -138,12 +143,11 @@ class Prepared(Served):
     @property
     def engines(self) -> int:
         """How many engines to start, those of evaluations last; 0: others' are used, or none is needed."""
-        run = self.resolved.run
-        if run.serving.engine_url or self._is_idle:
+        if self.resolved.run.serving.engine_url or self._is_idle:
             return 0
         # Where responses are given, only evaluations need engines: their own, if they have some.
         only_evaluates = self.eval_engines and not self.resolved.samples
-        return self.eval_engines + (0 if only_evaluates else run.serving.engines)
+        return self.eval_engines + (0 if only_evaluates else super().engines)
 
     @property
     def rollout_workers(self) -> int:
