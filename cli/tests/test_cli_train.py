@@ -284,8 +284,8 @@ def test_a_dry_run_of_engines_on_the_cpu_takes_any_number(capsys: pytest.Capture
         (["--config", "a", "--resume", "b"], "--config and --resume exclude each other"),
         (["--config", "a.toml"], "--config a.toml: No such file or directory."),
         (["--resume", "gone"], "--resume gone: found no run.toml there, expected the folder of a run."),
-        (["--run-dir", "full"], "--run-dir: the folder 'full' is not empty"),
-        (["--run-dir", "toy.py"], "--run-dir: found a file at 'toy.py'"),
+        (["--run-dir", "full"], "--run-dir: 'full' is neither new nor an empty folder; name another"),
+        (["--run-dir", "toy.py"], "--run-dir: 'toy.py' is neither new nor an empty folder"),
         (
             ["--engine", "local", "--sglang.mem", "1"],
             "--sglang.mem needs --engine sglang, but the engine is 'local'.",

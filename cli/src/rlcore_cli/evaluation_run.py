@@ -53,9 +53,10 @@ def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> Ev
     """
     begin = time.monotonic()
     with (
+        contextlib.ExitStack() as held,
         signals_raise(),
         opened(chosen.cluster, (chosen.engine,)) as (cluster, reaper),
-        run_folder(run_dir, f"eval-{Path(chosen.model.name).name}") as folder,
+        run_folder(run_dir, held, f"eval-{Path(chosen.model.name).name}") as folder,
     ):
         # Torch comes with these. Meanwhile the cluster imports what its processes need.
         from rlcore.runtime.placement import cpus_of, served_bundles

@@ -30,7 +30,7 @@ from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
 from rlcore.plugins.registry import Registry
-from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML
+from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML, check_new
 from rlcore.runtime.state import check_format
 from rlcore_cli import options
 from rlcore_cli.program import Program
@@ -284,11 +284,6 @@ def _run_dir(given: Path | None, resume: Path | None) -> Path | None:
                 f"{resume}."
             )
         return resume
-    if given is not None and given.exists() and not given.is_dir():
-        raise ConfigError(f"--run-dir: found a file at {str(given)!r}, expected a folder or nothing.")
-    if given is not None and given.is_dir() and any(given.iterdir()):
-        raise ConfigError(
-            f"--run-dir: the folder {str(given)!r} is not empty, expected a new one "
-            "(--resume goes on with a run)."
-        )
+    if given is not None:
+        check_new(given)
     return given

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,20 +41,20 @@ PLUGINS = "plugins"
 
 
 @contextmanager
-def run_folder(run_dir: Path | None, name: str = "", *, resume: bool = False) -> Iterator[Path]:
+def run_folder(run_dir: Path | None, held: ExitStack, name: str, *, resume: bool = False) -> Iterator[Path]:
     """The run's folder; a new one is removed again where the preparation fails.
 
     `run_dir`: None makes `runs/<time>-<name>`, with a number behind it if a run of the same second has it.
+    `held`: keeps the folder for this process alone (`alone_in`) until it closes.
     """
     if run_dir is not None and resume:
         if not (run_dir / RUN_TOML).is_file():
             raise CheckpointError(f"--resume {run_dir}: no {RUN_TOML} in it, so it is not a run of rlcore.")
+        held.enter_context(alone_in(run_dir))
         yield run_dir
         return
-    if run_dir is not None and run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise ConfigError(
-            f"--run-dir {run_dir}: exists and is not empty; resume it with --resume, or name another."
-        )
+    if run_dir is not None:
+        check_new(run_dir)
     parent = Path("runs") if run_dir is None else run_dir.parent
     made = [path for path in (parent, *parent.parents) if not path.exists()]
     try:
@@ -68,12 +68,29 @@ def run_folder(run_dir: Path | None, name: str = "", *, resume: bool = False) ->
         _remove_empty(made)
         asked = "the run's folder in runs/" if run_dir is None else f"--run-dir {run_dir}:"
         raise ConfigError(f"{asked} cannot be made: {error.strerror}.") from error
+    # Before the `try`: a run that meets another one here leaves the folder to it.
+    held.enter_context(alone_in(folder))
     try:
         yield folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         _remove_empty(made)
         raise
+
+
+def check_new(run_dir: Path) -> None:
+    """`ConfigError` if `run_dir` is neither new nor an empty folder.
+
+    `CheckpointError` if a run goes on in it.
+    """
+    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+        if (run_dir / LOCK).exists():
+            with alone_in(run_dir):  # raises for a run that goes on: `--resume` would be refused too
+                pass
+        raise ConfigError(
+            f"--run-dir: {str(run_dir)!r} is neither new nor an empty folder; name another (rlcore train "
+            "--resume goes on with a run)."
+        )
 
 
 @contextmanager
@@ -93,7 +110,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         except (BlockingIOError, PermissionError):
             file.seek(0)
             raise CheckpointError(
-                f"--resume {folder}: process {file.read() or 'unknown'} runs in it; end that one first."
+                f"{folder}: process {file.read() or 'unknown'} runs in it; end that one first, or name "
+                "another folder."
             ) from None
         except OSError:  # a file system without locks
             pass

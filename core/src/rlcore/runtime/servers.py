@@ -194,13 +194,7 @@ class Servers:
         run = self._resolved.run
         health = Health(every_s=run.serving.engine_health_every, limit_s=run.serving.engine_health_limit)
         return SupervisedEngine(
-            name,
-            launcher,
-            publisher,
-            health=health,
-            spares=self.spares,
-            registry=registry,
-            lags=lags,
+            name, launcher, publisher, health=health, spares=self.spares, registry=registry, lags=lags
         )
 
     def launcher(
@@ -213,14 +207,9 @@ class Servers:
         """Launches the run's engine, a process for each of `launches` on its node. `client`: from its URL."""
 
         def supervisors() -> list[Actor]:
+            files = self._resolved.plugin_files
             return [
-                self._cluster.actor(
-                    EngineSupervisor,
-                    self._resolved.plugin_files,
-                    slot.devices,
-                    gpus=slot.gpus,
-                    bundle=slot.bundle,
-                )
+                self._cluster.actor(EngineSupervisor, files, slot.devices, gpus=slot.gpus, bundle=slot.bundle)
                 for slot in nodes
             ]
 

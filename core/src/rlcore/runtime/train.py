@@ -13,7 +13,7 @@ from pathlib import Path
 from rlcore.api.errors import RlcoreError
 from rlcore.compose.resolved import Resolved
 from rlcore.runtime.connect import connect, opened
-from rlcore.runtime.run_folder import alone_in, run_folder, write_settings
+from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.tracking.display import STOPPING, Display, Summary
 from rlcore_machine.signals import Terminated, signals_raise
 
@@ -46,8 +46,7 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
 
         # An error in here removes the folder again; a run that has begun keeps it.
         name = f"{resolved.algorithm}-{Path(resolved.model.name).name}"
-        with run_folder(run_dir, name, resume=resume is not None) as folder:
-            held.enter_context(alone_in(folder))
+        with run_folder(run_dir, held, name, resume=resume is not None) as folder:
             display.phase("Checking the model, the data and the parts")
             checkpoint, note = newest_checkpoint(folder) if resume is not None else (None, None)
             if note:
