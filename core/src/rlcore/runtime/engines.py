@@ -102,17 +102,15 @@ class EngineGroup:
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""
-        if self._router is None:
-            await asyncio.gather(*(engine.start() for engine in self._every))
-            return
-        from rlcore.engines.router import RoutedEngine
+        if self._router is not None:  # first: each engine is put on its list as soon as it answers
+            await self._router.start()
+        await together(engine.start() for engine in self._every)
+        if self._router is not None:
+            from rlcore.engines.router import RoutedEngine
 
-        # The router first: each engine is put on its list as soon as it answers.
-        await self._router.start()
-        await asyncio.gather(*(engine.start() for engine in self._every))
-        can = await self._engines[0].with_client(lambda client: client.capabilities())
-        self._asking = self._client(self._router.url, engines=len(self._engines), capabilities=can)
-        self.clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
+            can = await self._engines[0].with_client(lambda client: client.capabilities())
+            self._asking = self._client(self._router.url, engines=len(self._engines), capabilities=can)
+            self.clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
 
     async def drain(self) -> None:
         """Returns when no engine has anything left to do."""

@@ -14,6 +14,7 @@ from rlcore.api.server_config import AsksServer, frozen_name
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore_machine.network import LOOPBACK, HeldPort
+from rlcore_machine.tasks import together
 
 if TYPE_CHECKING:
     from rlcore.api.cluster import Cluster
@@ -68,7 +69,7 @@ class FrozenGroup:
 
     async def start(self) -> None:
         """Start every server and wait until all answer."""
-        await asyncio.gather(*(engine.start() for engine in self._engines.values()))
+        await together(engine.start() for engine in self._engines.values())
 
     async def watch(self) -> None:
         """Raises `EngineError` when a model is lost and may not be replaced; never returns."""
