@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.trainer import LossResult, StepResult
+from rlcore.api.training import LossOutput, ValueInputs
 from rlcore.learning.critic import CriticLearner, with_value_weights
 from rlcore.learning.minibatch import samples_of, select
 from rlcore_ppo.config import ClippedConfig
@@ -106,3 +107,16 @@ def test_metrics_are_of_the_steps_since_the_last_call() -> None:
     found = learner.take_metrics(whole)
     assert found["critic/loss"] == pytest.approx((0.8**2 + 1.8**2 + 2.3**2) / 3)
     assert (found["critic/clip_fraction"], found["critic/lr"]) == (1.0, 0.5)
+
+
+def test_metrics_with_the_tokens_weights_are_means_over_the_steps() -> None:
+    critic, whole = Table(), _batch()
+
+    def squared(inputs: ValueInputs) -> LossOutput:
+        error = (inputs.returns - inputs.values).square()
+        return LossOutput(per_token=error, weighted={"error": error.detach()})
+
+    learner = CriticLearner(critic, squared, BUDGET)
+    for number in range(2):
+        learner.train(select(whole, samples_of(whole, number)))
+    assert learner.take_metrics(whole)["critic/error"] == pytest.approx(((1 + 4 + 9) / 3 + 16) / 2)

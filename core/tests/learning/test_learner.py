@@ -241,16 +241,23 @@ def test_gap_to_the_engine_is_refused_in_fp32(minibatches: int, tmp_path: Path) 
     policy = Bigram()
     learner = make_learner(policy, tmp_path, minibatches=minibatches)
     bad = with_gap(make_batch(policy), 3e-4, 1)
-    message = r"largest gap 0\.0003, --max-kl-engine 0\.0001 \(mean .*\)\. The batch is in .*\.$"
+    message = r"largest gap 0\.0003, --max-kl-engine 0\.0001 \(mean .*\); the batch is in .*\.$"
     with pytest.raises(LogProbGapError, match=message):
         learner.update(bad, step=0, first=True)
-    kept = safetensors.torch.load_file(tmp_path / "log_prob_gap_step_0.safetensors")[
-        "per_token.rollout_log_probs"
-    ]
-    assert torch.isin(kept, bad.per_token["rollout_log_probs"]).all()
+    kept = safetensors.torch.load_file(tmp_path / "log_prob_gap_step_0.safetensors")
+    trained = bad.select(range(len(bad) // minibatches))
+    assert torch.equal(kept["per_token.rollout_log_probs"], trained.per_token["rollout_log_probs"])
     metrics = learner.update(with_gap(make_batch(policy), 3e-4, 1), step=1, first=False)
     assert metrics["train/kl_engine_max"] == pytest.approx(3e-4, rel=0.05)
     assert metrics["train/kl_engine"] == pytest.approx(3e-4 / metrics["train/tokens"], rel=0.1)
+
+
+def test_a_batch_that_cannot_be_kept_hides_no_gap(tmp_path: Path) -> None:
+    policy = Bigram()
+    (tmp_path / "file").write_text("")
+    learner = make_learner(policy, tmp_path / "file")
+    with pytest.raises(LogProbGapError, match=r"largest gap 0\.0003.*; the batch could not be kept\. "):
+        learner.update(with_gap(make_batch(policy), 3e-4, 1), step=0, first=True)
 
 
 @pytest.mark.parametrize(("gap", "tokens", "refused"), [(0.05, 1000, True), (0.5, 4, True), (0.05, 4, False)])

@@ -445,14 +445,26 @@ def test_a_loss_that_returns_no_tensors_is_told(returns: Callable[[Tensor], Any]
         value_loss(torch.zeros(10), batch.with_columns(per_token=columns))
 
 
+def test_a_metric_is_named_once() -> None:
+    batch, new = prepared(make_batch([4, 6])), torch.zeros(10)
+    twice = LossOutput(per_token=new, metrics={"m": new}, weighted={"m": new})
+    with pytest.raises(RunError, match="the metric 'm' twice: among `metrics` and among `weighted`"):
+        Objective(lambda inputs: twice)(TokenOutputs(log_probs=new), batch)
+
+
 def test_a_loss_that_would_teach_nothing_is_told() -> None:
     batch, new = prepared(make_batch([4, 6])), torch.full((10,), -1.0, requires_grad=True)
 
     def detached(inputs: LossInputs) -> LossOutput:
         return LossOutput(per_token=inputs.log_probs.detach())
 
-    with pytest.raises(PluginError, match=r"\.detached returned values without a gradient, so nothing"):
-        Objective(detached)(TokenOutputs(log_probs=new), batch)
+    def canceling(inputs: LossInputs) -> LossOutput:
+        signs = torch.tensor([1.0, -1.0]).repeat(5)
+        return LossOutput(per_token=signs / inputs.batch.per_token["weights"])
+
+    for loss in (detached, canceling):
+        with pytest.raises(PluginError, match=rf"\.{loss.__name__} returned values without a gradient, so"):
+            Objective(loss)(TokenOutputs(log_probs=new), batch)
     columns = dict.fromkeys(["values", "returns", "value_weights"], torch.ones(10))
     constant = ValueObjective(lambda inputs: LossOutput(per_token=inputs.returns))
     with pytest.raises(PluginError, match="returned values without a gradient"):

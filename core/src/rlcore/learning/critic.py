@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import RunError, faults_of, returned
+from rlcore.api.errors import RunError
 from rlcore.api.inputs import Input
 from rlcore.api.maths import masked_mean, where_live
 from rlcore.api.part import part_name
 from rlcore.api.trainer import LossResult, StepResult, ValueModel
-from rlcore.api.training import LossOutput, ValueInputs, ValueLoss
-from rlcore.learning.metrics import summed_metrics, trainer_metrics
-from rlcore.learning.outputs import check_gradient, check_outputs
+from rlcore.api.training import ValueInputs, ValueLoss
+from rlcore.learning.metrics import summed_metrics, token_means, trainer_metrics
+from rlcore.learning.outputs import output_of, total_of, weighted_sums
 
 
 def with_value_weights(batch: TrainBatch) -> TrainBatch:
@@ -67,14 +67,12 @@ class ValueObjective:
             batch=batch,
         )
         whose = f"The value loss {part_name(self._loss)}"
-        with faults_of(whose):
-            output = self._loss(inputs)
-        returned(whose, output, LossOutput, "a LossOutput")
-        check_outputs(whose, "the loss", output.per_token, output.metrics, mask_R, role="critic")
-        total = where_live(columns["value_weights"] * output.per_token, mask_R).sum()
-        check_gradient(whose, total, values_R)
+        output = output_of(whose, self._loss, inputs, role="critic")
+        weights_R = columns["value_weights"]
+        total = total_of(whose, output.per_token, weights_R, mask_R, values_R)
         with torch.no_grad():
             sums = {k: where_live(v.to(values_R.dtype), mask_R).sum() for k, v in output.metrics.items()}
+        sums |= weighted_sums(output, weights_R, mask_R)
         return LossResult(total=total, metrics={**sums, "tokens": mask_R.sum()})
 
 
@@ -96,11 +94,7 @@ class CriticLearner:
     def take_metrics(self, whole: TrainBatch) -> dict[str, float]:
         """`critic/…` of the steps since the last call. `whole`: the prepared batch that they trained on."""
         results, self._results = self._results, []
-        sums = summed_metrics(results)
-        tokens = sums.pop("tokens")
-        metrics = {
-            **trainer_metrics("critic", results),
-            **{f"critic/{name}": value / tokens for name, value in sums.items()},
-        }
+        means = token_means("critic", summed_metrics(results), len(results))
+        metrics = {**trainer_metrics("critic", results), **means}
         explained = explained_variance(whole)
         return metrics if explained is None else {**metrics, "critic/explained_variance": explained}

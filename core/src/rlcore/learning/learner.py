@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import LogProbGapError, NotFiniteError, RunError
+from rlcore.api.errors import CheckpointError, LogProbGapError, NotFiniteError, RunError
 from rlcore.api.inputs import TOP_IDS
 from rlcore.api.maths import where_live
 from rlcore.api.run_config import KlOptions
@@ -257,24 +257,27 @@ class Learner:
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return largest.cpu()
 
-    def _saved(self, whole: TrainBatch, number: int, name: str) -> Path:
-        """Where the mini-batch is from now on, of which something was found."""
+    def _keep_batch(self, whole: TrainBatch, number: int, name: str) -> str:
+        """Write mini-batch `number` as NAME.safetensors: the end of a sentence that says where it is."""
         path = Path(self._settings.folder) / f"{name}.safetensors"
-        # Every rank knows, for what was found is of all ranks together. One of them writes.
-        if not dist.is_initialized() or dist.get_rank() == 0:
-            save_batch(select(whole, samples_of(whole, number)), path)
-        return path
+        try:
+            # Every rank knows, for what was found is of all ranks together. One of them writes.
+            if not dist.is_initialized() or dist.get_rank() == 0:
+                save_batch(select(whole, samples_of(whole, number)), path)
+        except CheckpointError as error:
+            return f"the batch could not be kept. {error}"
+        return f"the batch is in {path}."
 
     def _require_finite(
         self, result: StepResult, whole: TrainBatch, number: int, step: int, whose: str = ""
     ) -> None:
         if result.finite:
             return
-        path = self._saved(whole, number, f"not_finite_step_{step}")
+        kept = self._keep_batch(whole, number, f"not_finite_step_{step}")
         more = "".join(f", {name} {value}" for name, value in result.extras.items())
         raise NotFiniteError(
             f"Step {step} was not taken: the {whose}loss is {result.loss} and the gradient norm "
-            f"{result.grad_norm}{more}; the batch is in {path}."
+            f"{result.grad_norm}{more}; {kept}"
         )
 
     def _check_first_step(
@@ -291,8 +294,8 @@ class Learner:
                     same_forward=not self._settings.rollout_as_old,
                 )
             except LogProbGapError as error:
-                path = self._saved(whole, number, f"log_prob_gap_step_{step}")
-                raise LogProbGapError(f"{error} The batch is in {path}.") from None
+                kept = self._keep_batch(whole, number, f"log_prob_gap_step_{step}")
+                raise LogProbGapError(f"{str(error).removesuffix('.')}; {kept}") from None
         if self._has_initial_reference:
             # After the first update the policy has left its reference.
             self._has_initial_reference = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlcore.api.trainer import StepResult
 
@@ -28,7 +28,7 @@ METRICS = {
     "time/advantages_s": "seconds for gathering the batch and for the advantages",
     "time/update_s": "seconds for the optimizer steps",
 }
-"""The metrics that `Learner.update` always returns.
+"""The metrics that `Learner.update` returns for sampled responses with tokens to train on.
 
 The loss adds `train/<name>` for its own. Means are over tokens. Without fresh tokens,
 `train/kl_engine_comparable` is the only one of `train/kl_engine…`.
@@ -66,18 +66,24 @@ def summary(results: Sequence[StepResult]) -> dict[str, float]:
     only.
     """
     sums = summed_metrics(results)
-    # Three denominators: steps for what has the tokens' weights in it, fresh tokens for what compares with
-    # the engine, and all tokens for the rest.
-    tokens, fresh = sums.pop("tokens"), sums.get("fresh", 0.0)
-    means = {name: sums.pop(name) / len(results) for name in list(sums) if name.startswith(WEIGHTED)}
+    fresh = sums.get("fresh", 0.0)
     gaps = {name: sums.pop(name) for name in ("kl_engine", "kl_engine_k3") if name in sums}
     return {
-        **{f"train/{name.removeprefix(WEIGHTED)}": value for name, value in means.items()},
-        "train/tokens": tokens,
+        "train/tokens": sums["tokens"],
         "train/updates": float(len(results)),
         **trainer_metrics("train", results),
-        **{f"train/{name}": value / tokens for name, value in sums.items()},
+        **token_means("train", sums, len(results)),
         **({f"train/{name}": value / fresh for name, value in gaps.items()} if fresh else {}),
+    }
+
+
+def token_means(role: str, sums: Mapping[str, float], steps: int) -> dict[str, float]:
+    """`sums` divided by the number of tokens; by that of the steps where they have the tokens' weights."""
+    tokens = sums["tokens"]
+    return {
+        f"{role}/{name.removeprefix(WEIGHTED)}": value / (steps if name.startswith(WEIGHTED) else tokens)
+        for name, value in sums.items()
+        if name != "tokens"
     }
 
 

@@ -19,9 +19,8 @@ from rlcore.api.maths import importance_ratio, kl, where_live
 from rlcore.api.part import part_name
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, TokenOutputs
-from rlcore.api.training import Correction, Loss, LossInputs, LossOutput, TokenWeights
-from rlcore.learning.metrics import WEIGHTED
-from rlcore.learning.outputs import check_gradient, check_outputs
+from rlcore.api.training import Correction, Loss, LossInputs, TokenWeights
+from rlcore.learning.outputs import check_outputs, output_of, total_of, weighted_sums
 
 PLACE = "place"
 """Column int64 [R]: the place of each token in the whole batch. It is there while log-probs are kept."""
@@ -69,10 +68,7 @@ class Objective:
             # On the CPU: those of all micro-batches are kept until the step is over.
             self._kept.append((batch.per_token[PLACE].cpu(), inputs.log_probs.detach().float().cpu()))
         whose = f"The loss {part_name(self._loss)}"
-        with faults_of(whose):
-            output = self._loss(inputs)
-        returned(whose, output, LossOutput, "a LossOutput")
-        check_outputs(whose, "the loss", output.per_token, {**output.metrics, **output.weighted}, inputs.mask)
+        output = output_of(whose, self._loss, inputs)
         loss_R, named = output.per_token, dict(output.metrics)
         if self._corrections:
             loss_R = self._corrected(loss_R, inputs, named, output.weighted.keys())
@@ -91,14 +87,10 @@ class Objective:
             ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
             loss_R = loss_R + self.kl.kl_coef * (ratio_R * kl_R if self.kl.kl_unbiased else kl_R)
         weights_R = batch.per_token["weights"]
-        total = where_live(weights_R * loss_R, inputs.mask).sum()
-        check_gradient(whose, total, inputs.log_probs)
+        total = total_of(whose, loss_R, weights_R, inputs.mask, inputs.log_probs)
         with torch.no_grad():
             metrics = self._metrics(inputs, named)
-            for name, value_R in output.weighted.items():
-                weighted_R = weights_R * value_R.to(weights_R.dtype)
-                metrics[WEIGHTED + name] = where_live(weighted_R, inputs.mask).sum()
-        return LossResult(total=total, metrics=metrics)
+        return LossResult(total=total, metrics={**metrics, **weighted_sums(output, weights_R, inputs.mask)})
 
     def take_gap_max(self) -> float:
         """Largest |trainer - engine| log-prob of a fresh token since the last call; 0 without such a token.
@@ -165,7 +157,7 @@ class Objective:
             )
             weight_R = weight_R * weighed.weights.detach()
             named |= weighed.metrics
-        # a weight that is not finite must reach the loss, where it stops the run: only an exact 0 leaves out
+        # A weight that is not finite must reach the loss, where it stops the run: only an exact 0 leaves out.
         return torch.where(weight_R == 0, torch.zeros_like(loss_R), weight_R * loss_R)
 
     def _metrics(self, inputs: LossInputs, named: Mapping[str, Tensor]) -> dict[str, Tensor]:

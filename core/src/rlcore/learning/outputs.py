@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import PluginError, RunError, described, returned
+from rlcore.api.errors import PluginError, RunError, described, faults_of, returned
 from rlcore.api.maths import where_live
 from rlcore.api.part import part_name
-from rlcore.api.training import AdvantageEstimator
-from rlcore.learning.metrics import core_metrics
+from rlcore.api.training import AdvantageEstimator, Loss, LossOutput, ValueLoss
+from rlcore.learning.metrics import WEIGHTED, core_metrics
 
 
 def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found: object) -> Tensor:
@@ -78,13 +79,37 @@ def check_outputs(
             )
 
 
-def check_gradient(whose: str, total: Tensor, values_R: Tensor) -> None:
-    """Raises PluginError where `total` does not depend on what the model computed, and is not 0."""
-    if values_R.requires_grad and not total.requires_grad and bool(total != 0):
+def output_of(whose: str, loss: Loss | ValueLoss, inputs: Any, *, role: str = "train") -> LossOutput:
+    """What `loss` returns for `inputs`, as `check_outputs` wants it."""
+    with faults_of(whose):
+        output = returned(whose, loss(inputs), LossOutput, "a LossOutput")
+        metrics = {**output.metrics, **output.weighted}
+    for name in output.metrics.keys() & output.weighted.keys():
+        raise RunError(f"{whose} returned the metric {name!r} twice: among `metrics` and among `weighted`.")
+    check_outputs(whose, "the loss", output.per_token, metrics, inputs.mask, role=role)
+    return output
+
+
+def total_of(whose: str, loss_R: Tensor, weights_R: Tensor, mask_R: Tensor, computed_R: Tensor) -> Tensor:
+    """The loss of the live tokens, weighted and summed.
+
+    PluginError where it is not 0 and does not depend on `computed_R`, which the model computed.
+    """
+    weighted_R = where_live(weights_R * loss_R, mask_R)
+    # Not of the sum, in which advantages of both signs cancel.
+    if computed_R.requires_grad and not weighted_R.requires_grad and bool((weighted_R != 0).any()):
         raise PluginError(
             f"{whose} returned values without a gradient, so nothing would be learned. Compute them from the "
             "model's outputs, without detach() or torch.no_grad()."
         )
+    return weighted_R.sum()
+
+
+@torch.no_grad()
+def weighted_sums(output: LossOutput, weights_R: Tensor, mask_R: Tensor) -> dict[str, Tensor]:
+    """The metrics that the loss wants summed with the tokens' weights."""
+    values = {name: weights_R * value_R.to(weights_R.dtype) for name, value_R in output.weighted.items()}
+    return {WEIGHTED + name: where_live(value_R, mask_R).sum() for name, value_R in values.items()}
 
 
 def _check_shape(said: str, value_R: object, mask_R: Tensor) -> None:
