@@ -35,6 +35,7 @@ class Diary:
     samples = True
     data_parallel = 1
     terminating = False
+    told_to_end = asyncio.Event()
     replaced = 0
 
     def __init__(self) -> None:

@@ -86,17 +86,22 @@ class StopSignals:
     """Handlers for the time of an event loop.
 
     Once there is something to save (`can_save`), SIGTERM or SIGHUP asks for a checkpoint at the next step
-    boundary and an end (`terminating`). SIGINT, a second of the others, or one that comes before, ends the
+    boundary and an end (`told_to_end`). SIGINT, a second of the others, or one that comes before, ends the
     run at once: `interrupted` is set, and `reason` says by what. Once it has ended so, more do nothing.
     """
 
     def __init__(self) -> None:
         self.can_save = False
-        self.terminating = False
+        self.told_to_end = asyncio.Event()
         self.interrupted = asyncio.Event()
         self.reason = INTERRUPTED
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[int, object] = {}
+
+    @property
+    def terminating(self) -> bool:
+        """Whether the run saves at the next step boundary, and ends."""
+        return self.told_to_end.is_set()
 
     def __enter__(self) -> StopSignals:
         self._loop = asyncio.get_running_loop()
@@ -115,8 +120,9 @@ class StopSignals:
         assert self._loop is not None
         _leave_terminal(number)
         if number != signal.SIGINT and self.can_save and not self.terminating:
-            self.terminating = True
+            self.told_to_end.set()
+            self._loop.call_soon_threadsafe(lambda: None)  # a loop that waits for its sockets is woken
             return
         self.reason = INTERRUPTED if number == signal.SIGINT else TERMINATED
-        # Threadsafe, though it is the same thread: a loop that waits for its sockets is woken.
+        # Threadsafe, though it is the same thread, for the same reason.
         self._loop.call_soon_threadsafe(self.interrupted.set)

@@ -108,15 +108,9 @@ class Http:
                         raise EngineError(f"The engine at {self.url} failed {path}: {reason}.")
                     yield event
 
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        timeout_s: float,
-        headers: Mapping[str, str] | None = None,
-    ) -> bytes:
-        async with self._response(method, path, body, timeout_s, headers) as response:
+    async def _answer(self, *asked: Any) -> bytes:
+        """The body of the `_response` to what is asked."""
+        async with self._response(*asked) as response:
             pieces = [piece async for piece in response.content.iter_any()]
         # Many long answers may end in one round of the event loop: each is joined in a round of its own.
         return await in_turn(partial(b"".join, pieces), size=sum(map(len, pieces)))

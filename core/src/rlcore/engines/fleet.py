@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling
@@ -100,19 +100,12 @@ class FleetEngine:
         self._engine = engine
 
     async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
+        self, input_ids: Sequence[int], sampling: Sampling, *, session: str | None, **asked: Any
     ) -> list[Completion]:
         """Like `EngineClient.generate`, by whichever server is alive."""
 
         async def ask(client: EngineClient, name: str | None) -> list[Completion]:
-            return await client.generate(input_ids, sampling, n=n, seed=seed, rid=rid, session=name)
+            return await client.generate(input_ids, sampling, session=name, **asked)
 
         return await self._fleet.answer(self._home, session, ask)
 

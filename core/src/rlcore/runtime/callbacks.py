@@ -68,9 +68,14 @@ class Callbacks:
                         "at least 0."
                     )
                 self._scales[name] = replace(self._scales[name], **{setting: float(scale)})
-            combined = RunControl(
-                evaluate=combined.evaluate or asked.evaluate,
-                save=combined.save or asked.save,
-                stop=combined.stop or (asked.stop and f"{name}: {asked.stop}"),
-            )
+            combined = both(combined, replace(asked, stop=asked.stop and f"{name}: {asked.stop}"))
         return combined
+
+
+def both(first: RunControl, second: RunControl) -> RunControl:
+    """What either asks for at the end of a step; of two reasons to stop, the first."""
+    return RunControl(
+        evaluate=first.evaluate or second.evaluate,
+        save=first.save or second.save,
+        stop=first.stop or second.stop,
+    )

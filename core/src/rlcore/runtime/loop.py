@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError, RunError
@@ -16,7 +16,7 @@ from rlcore.learning.flops import peak_tflops, training_flops, with_costs
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
-from rlcore.runtime.callbacks import Callbacks
+from rlcore.runtime.callbacks import Callbacks, both
 from rlcore.runtime.evals import EVAL_STEP, Evaluations
 from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.prepared import Prepared
@@ -25,7 +25,7 @@ from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 from rlcore.tracking.trace import RUN, Trace
-from rlcore_machine.tasks import end_tasks
+from rlcore_machine.tasks import end_tasks, first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,36 +144,46 @@ class Loop:
             samples = [sample for group in rollout.groups for sample in group.samples]
             self.trackers.rollout(step, with_columns(samples, self._columns))
         last = step == self.prepared.last_step
-        asked = self.callbacks.after_step(step, row)
-        save, stop = asked.save, asked.stop
-        every = run.evaluation.eval_every
-        due = last or stop or asked.evaluate or (every and step % every == 0)
-        if due and self.evaluations is not None and self.evaluations.beside:  # one at a time
-            asked = await self._late_results(wait=True)
-            save, stop = save or asked.save, stop or asked.stop
-        if due and (scores := await self._evaluate(step)):
-            row |= scores
-            asked = self.callbacks.after_evaluation(step, scores)
-            save, stop = save or asked.save, stop or asked.stop
-        self.trackers.metrics(row)
-        asked = await self._late_results(wait=bool(last or stop))
-        save, stop = save or asked.save, stop or asked.stop
-        if stop:  # what has begun in this very step is told of as well
-            await self._late_results(wait=True)
+        try:
+            asked = await self._evaluated(row, self.callbacks.after_step(step, row), last=last)
+        except RlcoreError:
+            await self._save()  # what was trained is not lost with its evaluation
+            raise
         self.trace.flush()
-        ends = "sigterm" if self.stop.terminating else "" if last else stop
-        if last or ends or save or (run.checkpoints.save_every and step % run.checkpoints.save_every == 0):
-            with self.trace.span(RUN, "checkpoint", step=step):
-                # The producer stands still only while its state is copied, not while the disk is written.
-                async with self.producer.suspended():
-                    self.state = replace(
-                        self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
-                    )
-                # Before the trainer wakes: otherwise the engines would rest while the last write ends.
-                await self._saver.finish()
-                async with self.handover.awake(self.producer):
-                    await self._saver.save(self.state)
+        ends = "sigterm" if self.stop.terminating else "" if last else asked.stop
+        every = run.checkpoints.save_every
+        if last or ends or asked.save or (every and step % every == 0):
+            await self._save()
         return ends
+
+    async def _evaluated(self, row: dict[str, float], asked: RunControl, *, last: bool) -> RunControl:
+        """Evaluate where due, and write the step's `row`: what callbacks then ask for, beside `asked`."""
+        step, every = self.state.step, self._run.evaluation.eval_every
+        due = last or asked.stop or asked.evaluate or (every and step % every == 0)
+        try:
+            if due and self.evaluations is not None and self.evaluations.beside:  # one at a time
+                asked = both(asked, await self._late_results(wait=True))
+            if due and (scores := await self._evaluate(step)):
+                row |= scores
+                asked = both(asked, self.callbacks.after_evaluation(step, scores))
+        finally:
+            self.trackers.metrics(row)
+        asked = both(asked, await self._late_results(wait=bool(last or asked.stop)))
+        if asked.stop:  # what has begun in this very step is told of as well
+            await self._late_results(wait=True)
+        return asked
+
+    async def _save(self) -> None:
+        with self.trace.span(RUN, "checkpoint", step=self.state.step):
+            # The producer stands still only while its state is copied, not while the disk is written.
+            async with self.producer.suspended():
+                self.state = replace(
+                    self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
+                )
+            # Before the trainer wakes: otherwise the engines would rest while the last write ends.
+            await self._saver.finish()
+            async with self.handover.awake(self.producer):
+                await self._saver.save(self.state)
 
     def _shares(self, rollout: Rollout, groups: Sequence[Group]) -> list[TrainBatch]:
         """A share of the batch for each data-parallel rank. `groups`: of `rollout`, scored by a teacher.
@@ -291,7 +301,13 @@ class Loop:
             return {}
         if not self.producer.samples:
             await self.publish()
-        return await evaluations.now(step, version)
+        return await self._until_sigterm(evaluations.now(step, version))
+
+    async def _until_sigterm(self, evaluation: Coroutine[Any, Any, dict[str, float]]) -> dict[str, float]:
+        """Its metrics; none where it is given up, for a run that is told to end must save soon."""
+        task = asyncio.ensure_future(evaluation)
+        await first([task, self.stop.told_to_end.wait()])
+        return {} if task.cancelled() else task.result()
 
     async def _late_results(self, *, wait: bool) -> RunControl:
         """Tell of an evaluation beside training that has ended; what callbacks ask then."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer
 from rlcore.api.types import Json, Sample, Sampling
@@ -121,20 +122,11 @@ class TracedEngine:
         self._engine, self._trace, self._track = engine, trace, engine_track(number)
 
     async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
+        self, input_ids: Sequence[int], sampling: Sampling, *, n: int, rid: str, **asked: Any
     ) -> Sequence[Completion]:
         """As the engine does."""
         with self._trace.span(self._track, "generate", rid=rid, prompt=len(input_ids), samples=n) as about:
-            completions = await self._engine.generate(
-                input_ids, sampling, n=n, seed=seed, rid=rid, session=session
-            )
+            completions = await self._engine.generate(input_ids, sampling, n=n, rid=rid, **asked)
             about["tokens"] = sum(len(completion.token_ids) for completion in completions)
             about["ends"] = sorted({completion.finish_reason for completion in completions})
         return completions

@@ -1,7 +1,7 @@
-"""When the loop refreshes the reference: after the steps that are multiples, once each, and never else."""
+"""What the loop does after a step: refresh the reference, evaluate, save."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from runs import run_of
 
+from rlcore.api.errors import PluginError
 from rlcore.api.producer import Rollout
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
@@ -62,7 +63,50 @@ class Producer:
 
 
 class Stop:
-    terminating = False
+    def __init__(self) -> None:
+        self.told_to_end = asyncio.Event()
+
+    @property
+    def terminating(self) -> bool:
+        return self.told_to_end.is_set()
+
+
+class Evaluations:
+    """`fails`: instead of going on until it is given up."""
+
+    beside = False
+
+    def __init__(self, stop: Stop, *, fails: bool) -> None:
+        self._stop, self._fails = stop, fails
+        self.given_up = False
+
+    async def now(self, step: int, version: int) -> dict[str, float]:
+        if self._fails:
+            raise PluginError("The generator 'broken' failed.")
+        self._stop.told_to_end.set()
+        try:
+            await asyncio.sleep(LIMIT)
+        except asyncio.CancelledError:
+            self.given_up = True
+            raise
+        return {}
+
+    async def late(self, *, wait: bool) -> dict[str, float]:
+        return {}
+
+    async def stop(self) -> None:
+        """None goes on."""
+
+
+class Rows(Trackers):
+    """Keeps the steps that have a row."""
+
+    def __init__(self) -> None:
+        super().__init__({}, SilentDisplay())
+        self.steps: list[Any] = []
+
+    def metrics(self, row: Mapping[str, Any]) -> None:
+        self.steps.append(row["step"])
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +114,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("run")
 
 
-def _prepared(every: int, folder: Path) -> Prepared:
+def _prepared(every: int, folder: Path, **more: str) -> Prepared:
     flags = {"kl_coef": "0.1", "reference_refresh_every": str(every), "steps": str(STEPS), "save_every": "3"}
-    return prepare(run_of("grpo", flags), folder / f"every-{every}", None)
+    return prepare(run_of("grpo", {**flags, **more}), folder / "-".join([f"every-{every}", *more]), None)
 
 
 @pytest.mark.parametrize(("every", "steps"), [(0, []), (1, [1, 2, 3, 4, 5, 6, 7]), (3, [3, 6])])
@@ -95,3 +139,29 @@ def test_the_steps_of_a_refresh(folder: Path, every: int, steps: list[int]) -> N
         assert trainer.refreshed == [step for step in steps if step > begin]
         saved = ("policy", "reference") if every else ("policy",)
         assert trainer.staged == [(step, saved) for step in (3, 6, 7) if step > begin]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_was_trained_is_not_lost_with_its_evaluation(folder: Path, fails: bool) -> None:
+    """It fails, or SIGTERM comes while it goes on: the step's row and its checkpoint are written."""
+    prepared = _prepared(0, folder, eval_first="false", eval_every="2", save_every="0")
+
+    async def run() -> tuple[Trainer, Rows, Evaluations, str]:
+        trainer, rows, stop = Trainer(), Rows(), Stop()
+        evaluations = Evaluations(stop, fails=fails)
+        parts: Any = {"producer": Producer(), "trackers": rows, "stop": stop, "evaluations": evaluations}
+        state = RunState(step=0, version=0, producer={}, model={})
+        loop: Any = Loop(prepared=prepared, trainer=trainer, engines=None, state=state, **parts)  # type: ignore[arg-type]  # stand-ins
+        trainer.loop = loop
+        loop.publish = lambda: asyncio.sleep(0)
+        try:
+            reason = await asyncio.wait_for(loop.run(), LIMIT)
+        except PluginError as error:
+            reason = str(error)
+        return trainer, rows, evaluations, reason
+
+    trainer, rows, evaluations, reason = asyncio.run(run())
+    assert reason == ("The generator 'broken' failed." if fails else "sigterm")
+    assert rows.steps[-1] == 2
+    assert trainer.staged == [(2, ("policy",))]
+    assert evaluations.given_up is not fails
