@@ -77,12 +77,7 @@ def _model_of_run(run_dir: Path) -> Path:
 
 
 def _check_like(
-    resolved: Resolved,
-    asked: str,
-    path: Path,
-    hf_config: Mapping[str, Any],
-    keys: tuple[str, ...],
-    role: str,
+    resolved: Resolved, asked: str, path: Path, hf_config: Mapping[str, Any], keys: tuple[str, ...], role: str
 ) -> None:
     config = models.read_config(path, asked)
     check_same(asked, config, hf_config, keys)

@@ -198,11 +198,7 @@ class Servers:
         )
 
     def launcher(
-        self,
-        name: str,
-        nodes: Nodes,
-        launches: Sequence[EngineLaunch],
-        client: Callable[[str], EngineClient],
+        self, name: str, nodes: Nodes, launches: Sequence[EngineLaunch], client: Callable[[str], EngineClient]
     ) -> ServerLauncher:
         """Launches the run's engine, a process for each of `launches` on its node. `client`: from its URL."""
 
