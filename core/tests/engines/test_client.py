@@ -226,3 +226,23 @@ async def test_spans_and_versions() -> None:
         assert [await client.weight_version() for _ in range(2)] == [0, 12]
         with pytest.raises(EngineError, match="'nightly', which is no version that rlcore published"):
             await client.weight_version()
+
+
+@pytest.mark.parametrize(("said", "shown"), [("Hello, <b>you</b>", "'Hello, <b>you</b>'"), ({"ok": 1}, "ok")])
+async def test_a_server_of_another_kind_is_told(said: object, shown: str) -> None:
+    """Such as a web page behind --engine-url or --teacher-url: it answers everything with 200."""
+
+    async def hello(_: web.Request) -> web.Response:
+        return web.Response(text=said) if isinstance(said, str) else web.json_response(said)
+
+    async with serving({"/server_info": hello, "/model_info": hello, "/generate": hello}) as client:
+        expected = (
+            f"at {client.url} answered %s with .*{shown}.*, expected a JSON object with '%s': it does not"
+        )
+        for ask, path, key in (
+            (client.server_info, "/server_info", "version"),
+            (client.model_info, "/model_info", "weight_version"),
+            (lambda: client.tokenize("a"), "/server_info", "version"),
+        ):
+            with pytest.raises(EngineError, match=expected % (path, key)):
+                await ask()

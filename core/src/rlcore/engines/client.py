@@ -29,6 +29,7 @@ ROUTING_HEADER = "X-SMG-Routing-Key"
 """The header by which sglang-router keeps requests together under `consistent_hashing`."""
 FLUSH_TRIES = 50
 FLUSH_WAIT_S = 0.1
+SHOWN_CHARS = 80
 
 PauseMode = Literal["abort", "in_place", "retract"]
 _LOADS = ("num_running_reqs", "num_waiting_reqs")
@@ -194,19 +195,16 @@ class EngineClient:
         """Note how busy the server is, where it says so."""
         if not (await self.capabilities()).loads:
             return
-        answer = await self._http.get("/v1/loads", timeout_s=self._control_s)
-        ranks = answer["loads"]
+        ranks = (await self._told("/v1/loads", "loads"))["loads"]
         self._tally.look(*(sum(int(rank[key]) for rank in ranks) for key in _LOADS))
 
     async def server_info(self) -> Mapping[str, Any]:
         """What the server says of its settings."""
-        info: Mapping[str, Any] = await self._http.get("/server_info", timeout_s=self._control_s)
-        return info
+        return await self._told("/server_info", "version")
 
     async def model_info(self) -> Mapping[str, Any]:
         """What the server says of its model."""
-        info: Mapping[str, Any] = await self._http.get("/model_info", timeout_s=self._control_s)
-        return info
+        return await self._told("/model_info", "weight_version")
 
     async def weight_version(self) -> int:
         """The version of the weights that the server would generate with now."""
@@ -219,7 +217,7 @@ class EngineClient:
             info = await self.server_info()
             endpoints = info.get("capabilities")
             if endpoints is None:  # SGLang names its endpoints here only
-                endpoints = (await self._http.get("/openapi.json", timeout_s=self._control_s))["paths"]
+                endpoints = (await self._told("/openapi.json", "paths"))["paths"]
             self._capabilities = wire.capabilities(info, endpoints)
         return self._capabilities
 
@@ -333,6 +331,16 @@ class EngineClient:
                 f"A prompt holds token ids from {min(ids)} to {max(ids)}; the model's vocabulary has "
                 f"{self._vocab_size} tokens."
             )
+
+    async def _told(self, path: str, key: str) -> Mapping[str, Any]:
+        """The JSON object that GET `path` answers; EngineError where it is none, or has no `key`."""
+        answer = await self._http.get(path, timeout_s=self._control_s)
+        if not isinstance(answer, dict) or key not in answer:
+            raise EngineError(
+                f"The server at {self.url} answered {path} with {str(answer)[:SHOWN_CHARS]!r}, expected a "
+                f"JSON object with {key!r}: it does not speak SGLang's protocol."
+            )
+        return answer
 
     async def _control(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self._http.post(path, body, timeout_s=self._control_s)
