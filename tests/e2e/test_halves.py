@@ -42,8 +42,9 @@ def test_training_alone_repeats_the_whole_run_to_the_last_bit(run: Run, tmp_path
     assert all(row["perf/train_tflops"] > 0 and "perf/mfu" not in row for row in rows(whole)[1:])
     saved = whole / "rollouts"
     assert [file.name for file in sorted(saved.iterdir())] == [f"{n}.safetensors" for n in (1, 2, 3)]
-    command = run(*saved_of(whole), "--only", "train", "--run-dir", str(half))
+    command = run(*saved_of(whole), "--only", "train", "--eval", "again=copy", "--run-dir", str(half))
     assert "step 3/3" in command.stdout
+    assert "note: --eval has no effect: this run evaluates nothing" in command.stdout
     assert trained(half)[1:] == trained(whole)[1:]
     assert not (half / "logs" / "engine-0.log").exists(), "no engine is started"
     of_rank = load_batch(whole / "batches" / "3-rank-0.safetensors")

@@ -135,7 +135,8 @@ def _checked_config(resolved: Resolved, path: Path) -> Mapping[str, Any]:
 def _evals(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
     """What the run is evaluated on: the held-out sets, and those of `--eval`."""
     run, held = resolved.run, held_out(resolved, prompts)
-    every = (*held, *asked_for(resolved, held))  # where none is evaluated too, so that their faults are told
+    # `--eval` is read even by a run that evaluates nothing: a mistake in it is told all the same.
+    every = (*held, *asked_for(resolved, held))
     evals = () if run.debug.only or resolved.producer.config.makes_batches else every
     if run.evaluation.eval_engines and not evals:
         raise ConfigError(

@@ -55,6 +55,8 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
             display.expect(prepared.last_step)
             if note := resolved.trainer.config.left_out(resolved.trainer_fields, prepared.hf_config):
                 display.note(note)
+            if resolved.evals and not prepared.evals:
+                display.note("--eval has no effect: this run evaluates nothing. Use rlcore eval.")
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)
             provenance = Provenance.of(resolved)
             if checkpoint is not None and (note := compared(provenance, folder, state.step)):
