@@ -69,6 +69,20 @@ def test_a_prompt_without_a_teacher(one: Prompt, said: str) -> None:
         check_teachers(["math", "code"], [prompt("math/0"), one])
 
 
+def test_a_teacher_that_is_no_name() -> None:
+    """Of a prompt that is drawn after those that are looked at before the start."""
+    teacher = TeacherEngine({"math": Scorer(-1.0), "code": Scorer(-2.0)})
+    said = r"has the teacher \['math'\] in its metadata; expected one of 'code', 'math'"
+    with pytest.raises(DataError, match=said):
+        scored(teacher, prompt("math/1", teacher=["math"]))
+
+
+def test_a_teacher_is_named_where_the_only_one_has_no_name() -> None:
+    said = "has the teacher 'art' in its metadata; expected none: --teacher-url has no name."
+    with pytest.raises(DataError, match=said):
+        check_teachers([""], [prompt("row-3", teacher="art")])
+
+
 def test_one_teacher_needs_no_name() -> None:
     for given in ("http://a:1", ["http://a:1"]):
         assert RunConfig.of(teacher_url=given).teacher.teachers == (("", "http://a:1"),)

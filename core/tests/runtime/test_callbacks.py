@@ -79,10 +79,10 @@ def test_a_checkpoint_keeps_scales_and_states() -> None:
     assert (len(again.calls), len(new.calls)) == (1, 0)
 
 
-@pytest.mark.parametrize("scale", [-0.5, math.nan, math.inf])
-def test_a_scale_that_means_nothing_is_refused(scale: float) -> None:
+@pytest.mark.parametrize("scale", [-0.5, math.nan, math.inf, "0.5", [0.5]])
+def test_a_scale_that_means_nothing_is_refused(scale: Any) -> None:
     for asked in (RunControl(lr_scale=scale), RunControl(kl_scale=scale)):
-        with pytest.raises(PluginError, match=r"'a' asked for the (lr|kl)_scale"):
+        with pytest.raises(PluginError, match=r"'a' set (lr|kl)_scale to .*; expected a number of at"):
             Callbacks({"a": Asks(asked)}).after_step(1, {})
 
 

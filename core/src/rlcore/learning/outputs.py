@@ -37,7 +37,11 @@ def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found: ob
 
 
 def checked_columns(batch: TrainBatch, part: object, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The `columns` of a part, detached, 0 where not live. `RunError` where one does not fit the batch."""
+    """The `columns` of a part, detached, 0 where not live. `RunError` where one does not fit the batch.
+
+    `PluginError` where they are no mapping.
+    """
+    returned(part_name(part), columns, Mapping, "columns by name")  # type: ignore[type-abstract] # for isinstance
     mask_R, checked = batch.per_token["loss_mask"], {}
     for name, found_R in columns.items():
         whose = f"{part_name(part)} returned the column {name!r}"

@@ -56,13 +56,14 @@ def teacher_of(prompt: Prompt, names: Collection[str]) -> str:
     asked = prompt.metadata.get(TEACHER)
     source = prompt.prompt_id.partition("/")[0]
     name = asked if asked is not None else source if source in names else ""
-    if name not in names:
+    if not (isinstance(name, str) and name in names):
         found = f"the teacher {asked!r}" if asked is not None else "no teacher"
-        raise DataError(
-            f"The prompt {prompt.prompt_id!r} has {found} in its metadata; expected one of "
-            f"{', '.join(sorted(map(repr, filter(None, names))))}, the names of --teacher-url."
+        named = ", ".join(sorted(map(repr, filter(None, names))))
+        expected = (
+            f"one of {named}, the names of --teacher-url" if named else "none: --teacher-url has no name"
         )
-    return str(name)
+        raise DataError(f"The prompt {prompt.prompt_id!r} has {found} in its metadata; expected {expected}.")
+    return name
 
 
 async def _check(run: RunConfig, url: str, tokenizer: Tokenizer) -> None:

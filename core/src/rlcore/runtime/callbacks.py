@@ -6,9 +6,10 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from typing import SupportsFloat
 
 from rlcore.api.callback import Callback, RunControl
-from rlcore.api.errors import PluginError, faults_of, returned
+from rlcore.api.errors import PluginError, described, faults_of, returned
 from rlcore.api.types import Json
 from rlcore.learning.settings import Scales
 
@@ -53,19 +54,19 @@ class Callbacks:
     def _ask(self, call: Callable[[Callback], RunControl | None]) -> RunControl:
         combined = RunControl()
         for name, callback in self._callbacks.items():
-            with faults_of(f"The callback {name!r}"):
+            whose = f"The callback {name!r}"
+            with faults_of(whose):
                 said = call(callback)
-            asked = RunControl()
-            if said is not None:
-                asked = returned(f"The callback {name!r}", said, RunControl, "a RunControl or None")
+            asked = (
+                RunControl() if said is None else returned(whose, said, RunControl, "a RunControl or None")
+            )
             for setting in ("lr", "kl"):
                 scale = getattr(asked, f"{setting}_scale")
                 if scale is None:  # what the callback asked for last still holds
                     continue
-                if not (math.isfinite(scale) and scale >= 0):
+                if not (isinstance(scale, SupportsFloat) and math.isfinite(scale) and float(scale) >= 0):
                     raise PluginError(
-                        f"The callback {name!r} asked for the {setting}_scale {scale}; expected a number of "
-                        "at least 0."
+                        f"{whose} set {setting}_scale to {described(scale)}; expected a number of at least 0."
                     )
                 self._scales[name] = replace(self._scales[name], **{setting: float(scale)})
             combined = both(combined, replace(asked, stop=asked.stop and f"{name}: {asked.stop}"))

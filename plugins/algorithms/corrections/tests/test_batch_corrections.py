@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import RunError
+from rlcore.api.errors import PluginError, RunError
 from rlcore.api.training import BatchColumns, Correction, CorrectionInputs
 from rlcore.learning.preparation import with_batch_columns
 from rlcore_corrections.config import ClipCovConfig, M2poConfig, SelfNormalizedConfig, TopEntropyConfig
@@ -162,6 +163,15 @@ class Bad(BatchColumns):
 def test_a_column_that_does_not_fit_is_refused(name: str, values: Tensor, sentence: str) -> None:
     with pytest.raises(RunError, match=sentence):
         with_batch_columns(batch_of([2], old_log_probs=[0, 0]), [Bad(name, values)])
+
+
+def test_columns_that_are_none_are_refused() -> None:
+    class Forgets(Bad):
+        def batch_columns(self, batch: TrainBatch) -> Any:
+            return None
+
+    with pytest.raises(PluginError, match=r"^.*Forgets.* returned None; expected columns by name\.$"):
+        with_batch_columns(batch_of([2]), [Forgets("mine", f64(1, 2))])
 
 
 def test_a_column_is_clean_where_it_is_not_live() -> None:
