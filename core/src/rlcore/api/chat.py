@@ -96,9 +96,7 @@ def chat_text(
 ) -> str:
     """The text of `messages`, with the begin of the assistant's next one. Raises `DataError`."""
     as_text = DEEPSEEK_BEGIN in (template_text(tokenizer) or "")
-    chat: list[Mapping[str, Json]] = [
-        _for_template(message, arguments_as_text=as_text) for message in messages
-    ]
+    chat: list[Mapping[str, Json]] = [_for_template(said, arguments_as_text=as_text) for said in messages]
     variables: dict[str, Any] = {**(options or {}), **({"tools": list(tools)} if tools else {})}
     try:
         return str(

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Generic, cast
 
 from typing_extensions import TypeVar
@@ -28,16 +29,13 @@ def load(factory: str, name: str) -> Any:
     """
     module, _, attribute = factory.partition(":")
     try:
-        target = importlib.import_module(module)
-        for piece in attribute.split("."):
-            target = getattr(target, piece)
+        return reduce(getattr, attribute.split("."), importlib.import_module(module))
     except RlcoreError:
         raise
     except Exception as error:
         plain = isinstance(error, ImportError | AttributeError)
         why = error if plain else one_line(error)
         raise PluginError(f"{name!r} cannot be loaded from {factory!r}: {why}.") from error
-    return target
 
 
 @dataclass(frozen=True, kw_only=True)

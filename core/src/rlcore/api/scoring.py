@@ -111,7 +111,5 @@ def accepted_answers(label: Json) -> list[str]:
     """
     labels = label if isinstance(label, list | tuple) else [label]
     if not labels or any(answer is None or isinstance(answer, dict | list) for answer in labels):
-        raise ValueError(
-            f"the label {label!r} is no text, number or list of these to compare a response with"
-        )
+        raise ValueError(f"the label {label!r} is no text, number or list of these to compare responses with")
     return [answer if isinstance(answer, str) else json.dumps(answer) for answer in labels]

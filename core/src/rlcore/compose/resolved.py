@@ -89,9 +89,7 @@ class Inference:
 
     def flat_rewards(self) -> dict[str, Any]:
         """The rewards, their weights and their settings, by dotted names."""
-        weighted = [
-            part.name if part.weight == 1 else f"{part.name}={part.weight!r}" for part in self.rewards
-        ]
+        weighted = [one.name if one.weight == 1 else f"{one.name}={one.weight!r}" for one in self.rewards]
         flat: dict[str, Any] = {Kind.REWARD.value: weighted}
         for part in self.rewards:
             flat |= part.flat(f"{Kind.REWARD}.{part.name}")

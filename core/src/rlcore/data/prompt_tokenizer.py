@@ -79,11 +79,8 @@ class PromptTokenizer:
         used: set[str] = set()
         for prompt in islice(prompts, CHECKED_AHEAD):
             used.update(*(text for text in (prompt.text, prompt.label) if isinstance(text, str)))
-        return "".join(
-            character
-            for character in sorted(used)
-            if unk in self.tokenizer.encode(character, add_special_tokens=False)
-        )
+        encode = self.tokenizer.encode
+        return "".join(each for each in sorted(used) if unk in encode(each, add_special_tokens=False))
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):

@@ -48,12 +48,9 @@ def extra_columns(
                 f"Sample {sample.rollout_id} has the extras {sorted(sample.extras)}, the first one"
                 f" {sorted(names)}: all samples of a batch must have the same."
             )
-    if taken := sorted(OWN.intersection(names)):
-        raise PluginError(f"The extra {taken[0]!r} has the name of a column that core makes; choose another.")
-    if taken := sorted(set(metadata).intersection(names)):
-        raise PluginError(
-            f"The extra {taken[0]!r} has the name of a column that --metadata-columns makes; rename one."
-        )
+    if taken := sorted(OWN.union(metadata).intersection(names)):
+        maker = "core" if taken[0] in OWN else "--metadata-columns"
+        raise PluginError(f"The extra {taken[0]!r} has the name of a column that {maker} makes; rename it.")
     per_token: dict[str, Tensor] = {}
     per_sample: dict[str, Tensor] = {}
     for name in names:
@@ -73,9 +70,7 @@ def extra_columns(
                 raise PluginError(f"The extra {name!r} has entries of several shapes.")
             per_token[name] = torch.from_numpy(np.concatenate(filled).astype(dtype))
         else:
-            raise PluginError(
-                f"The extra {name!r} is neither a number nor one entry for each response token."
-            )
+            raise PluginError(f"The extra {name!r} is neither a number nor an entry for each response token.")
     return per_token, per_sample
 
 
@@ -83,9 +78,7 @@ def metadata_columns(samples: Sequence[Sample], names: Sequence[str]) -> dict[st
     """Per-sample columns, float32 [B], or int64 where all are whole. Raises as `check_metadata`."""
     check_metadata((sample.prompt for sample in samples), names)
     columns = {name: np.asarray([sample.prompt.metadata[name] for sample in samples]) for name in names}
-    return {
-        name: torch.from_numpy(values.astype(KINDS[values.dtype.kind])) for name, values in columns.items()
-    }
+    return {name: torch.from_numpy(found.astype(KINDS[found.dtype.kind])) for name, found in columns.items()}
 
 
 def check_metadata(prompts: Iterable[Prompt], names: Sequence[str]) -> None:

@@ -35,7 +35,7 @@ class StartBarrier:
         Returns the session of the request. A member that is cancelled meanwhile is left out.
         """
         self._joined += 1
-        self._came()
+        self.leave()
         try:
             await self._open.wait()
         except asyncio.CancelledError:
@@ -51,10 +51,7 @@ class StartBarrier:
         return f"{self._name}/{self._joined}"
 
     def leave(self) -> None:
-        """This member makes no request."""
-        self._came()
-
-    def _came(self) -> None:
+        """Nobody need wait for this member any more: it has joined, or makes no request."""
         self._awaited -= 1
         if self._awaited == 0:
             self._open.set()

@@ -78,9 +78,7 @@ class Evaluator:
     ) -> None:
         self._run = run
         self._encoder = encoder
-        longest = max(
-            (evaluation.sampling.max_tokens for evaluation in sets), default=run.sampling.max_response_tokens
-        )
+        longest = max((each.sampling.max_tokens for each in sets), default=run.sampling.max_response_tokens)
         self._engines = Engines(
             clients,
             encoder.tokenizer,
@@ -113,10 +111,7 @@ class Evaluator:
             return pipeline.make(draw, contexts[0], lambda: versions, count=count, prefix=EVALUATION)
 
         outcomes = await self._engines.for_each(
-            [
-                Draw(group_id=number, prompt=prompt, epoch=0)
-                for number, prompt in enumerate(evaluation.prompts)
-            ],
+            [Draw(group_id=row, prompt=prompt, epoch=0) for row, prompt in enumerate(evaluation.prompts)],
             make,
             [evaluation.sampling],
             pipeline.scorer,
@@ -125,9 +120,7 @@ class Evaluator:
             in_step=pipeline.by_group and self._in_step,
         )
         # an answer that no reward could judge is still one
-        errors = [
-            outcome.error for outcome in outcomes if outcome.error is not None and not outcome.is_answered
-        ]
+        errors = [outcome.error for outcome in outcomes if outcome.error and not outcome.is_answered]
         if errors and len(errors) == len(outcomes):
             raise errors[0]
         return result(evaluation, [outcome.group.samples for outcome in outcomes])

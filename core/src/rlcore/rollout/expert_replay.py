@@ -37,9 +37,7 @@ def _decoded(sample: Sample, layers: int, top_k: int) -> np.ndarray[tuple[int, i
     try:
         flat = np.frombuffer(base64.b64decode(sample.routed_experts, validate=True), dtype="<i4")
     except (binascii.Error, ValueError) as error:
-        raise EngineError(
-            f"Sample {sample.rollout_id} has routed experts that are no int32: {error}."
-        ) from error
+        raise EngineError(f"The experts of sample {sample.rollout_id} are no int32: {error}.") from error
     if flat.size % (layers * top_k):
         raise EngineError(
             f"Sample {sample.rollout_id} has {flat.size} routed experts, expected a multiple of {layers} "

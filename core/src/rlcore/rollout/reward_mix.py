@@ -141,10 +141,9 @@ def choice(prompt: Prompt, names: Sequence[str]) -> Sequence[str]:
     asked: Json = prompt.metadata[CHOICE]
     asked = [asked] if isinstance(asked, str) else asked
     if not isinstance(asked, list | tuple) or not asked or not all(name in names for name in asked):
-        expected = ", ".join(names)
         raise DataError(
             f"The prompt {prompt.prompt_id!r} has the metadata {CHOICE} {prompt.metadata[CHOICE]!r}, "
-            f"expected one or several of the run's rewards ({expected}); --reward adds one."
+            f"expected one or several of the run's rewards ({', '.join(names)}); --reward adds one."
         )
     return [name for name in names if name in asked]
 

@@ -82,9 +82,8 @@ def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
 def _with_prompts(eval_set: EvalSet, chosen: Inference) -> PreparedEval:
     """The evaluation with the held-out prompts of its source; all prompts, if none is held out."""
     prompts = asked(eval_set.source, lambda source: source.prompts())
-    rows = next(iter(prompts.held_out.values()), prompts.train)[
-        : eval_set.config.prompts or chosen.run.evaluation.eval_prompts
-    ]
+    count = eval_set.config.prompts or chosen.run.evaluation.eval_prompts
+    rows = next(iter(prompts.held_out.values()), prompts.train)[:count]
     needs_label = eval_set.config.score_by == "exact_match" or not eval_set.judged_by(chosen.rewards)
     if needs_label and not any(prompt.label is not None for prompt in rows):
         raise DataError(
@@ -149,9 +148,7 @@ async def start_rewards(
         tokenizer=tokenizer,
         settings={**run.values(), "model": tokenizer},
     )
-    stack.callback(pool.stop)
-    await pool.start()
-    return pool
+    return await stack.enter_async_context(pool)
 
 
 @dataclass(frozen=True, kw_only=True)
