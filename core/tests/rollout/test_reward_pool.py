@@ -1,10 +1,12 @@
 """The reward pool: real worker processes, rewards that misbehave, and what becomes of them."""
 
 import asyncio
+import errno
 import json
 import logging
 import math
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -15,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -28,7 +31,7 @@ from rlcore.rollout import rewards as rewards_module
 from rlcore.rollout.reward_worker import message
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool, RewardProcess
 from rlcore.rollout.score_check import Failure, checked_scores
-from rlcore_machine import Forked
+from rlcore_machine import Forked, ForkServer
 
 PLUGIN = '''
 import os, re, signal, sys, time
@@ -251,6 +254,38 @@ async def test_rewards_are_imported_once_however_many_workers_die(
     assert all(gone(int(pid)) for pid in log.read_text().split())
 
 
+async def test_a_worker_that_cannot_be_forked_gives_no_score_and_is_tried_again(
+    plugin: PluginFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> Forked:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with pool(plugin) as rewards, asyncio.timeout(30):
+        await rewards.score(group("exits"))
+        with monkeypatch.context() as patch:
+            patch.setattr(ForkServer, "fork", full)
+            unscored = await rewards.score(group("fine"))
+        assert_unscored(unscored, RewardStatus.FAILED, "did not start (OSError: [Errno 24] Too many")
+        assert (await rewards.score(group("fine")))[0].reward_status is RewardStatus.SCORED
+
+
+@pytest.mark.usefixtures("quick")
+async def test_an_unforeseen_error_is_raised_to_all_who_wait(
+    plugin: PluginFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def damaged(self: RewardProcess) -> object:
+        raise pickle.UnpicklingError("damaged")
+
+    async with pool(plugin) as rewards, asyncio.timeout(30):
+        await rewards.score(group("fine"))
+        monkeypatch.setattr(RewardProcess, "receive", damaged)
+        waiting = [rewards.score(group("fine")) for _ in range(3)]
+        errors = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [str(error) for error in errors] == ["damaged"] * 3
+        late = await rewards.score(group("fine"))
+    assert_unscored(late, RewardStatus.FAILED, "stopped")
+
+
 async def test_stop_ends_a_worker_that_hangs(plugin: PluginFile, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     rewards = pool(plugin)
@@ -406,8 +441,12 @@ def test_scores_become_plain_floats() -> None:
         (Score(value=1, per_token=(0.0, -math.inf)), "per_token of a score is -inf"),
         (Score(value=1, per_token=(0.0,)), "1 values for 2 response tokens"),
         (Score(value="1"), "is '1', which is no finite number"),  # type: ignore[arg-type]  # on purpose
-        (1.0, "gave 1.0, not a Score"),
-        (None, "gave None, not a Score"),
+        (Score(value=np.array([1.0, 2.0])), "value of a score is a ndarray, which is no finite"),  # type: ignore[arg-type]  # on purpose
+        (Score(value=10**400), "value of a score is an int, which is no finite number"),
+        (Score(value=1, per_token=3.0), "the score has 3.0 as per_token and a dict as parts; expected"),  # type: ignore[arg-type]  # on purpose
+        (Score(value=1, parts=None), "has None as per_token and None as parts; expected"),  # type: ignore[arg-type]  # on purpose
+        (1.0, "1.0 is no Score"),
+        (None, "None is no Score"),
     ],
 )
 def test_one_bad_score_fails_its_sample_alone(score: object, reason: str) -> None:

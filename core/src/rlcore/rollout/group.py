@@ -87,12 +87,8 @@ class Versions:
     newest: int
 
     def check(self, samples: Iterable[Sample]) -> None:
-        """Raises `StaleWeightsError` where a token was sampled with other weights, or with unknown ones."""
+        """Raises `StaleWeightsError` where a token was sampled with other weights."""
         for sample in samples:
-            if not sample.spans:
-                raise StaleWeightsError(
-                    f"Sample {sample.rollout_id} does not say which weights it came from."
-                )
             for span in sample.spans:
                 if not self.oldest <= span.version <= self.newest and span.version != RECORDED:
                     raise StaleWeightsError(

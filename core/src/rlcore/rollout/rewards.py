@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.api.errors import PluginError, RlcoreError, RunError
+from rlcore.api.errors import PluginError, RlcoreError, RunError, one_line
 from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.types import RewardStatus, Sample
@@ -142,8 +142,12 @@ class RewardForkServer:
             # What is forked gets a copy. With this one open too, the end of the process would not close the
             # connection.
             with far:
-                process = self._server.fork(f"{name}:work", [self._memory_gib], [far.fileno()], prints=True)
-            return RewardProcess(process, near)
+                try:
+                    child = self._server.fork(f"{name}:work", [self._memory_gib], [far.fileno()], prints=True)
+                except OSError:
+                    near.close()
+                    raise
+            return RewardProcess(child, near)
 
     def renew(self) -> None:
         """End a fork server that hangs, and with it its processes; the next fork starts another one."""
@@ -331,7 +335,8 @@ class _Worker:
     async def judge(self, groups: deque[_Asked]) -> None:
         """Answers `groups` with their scores, or the reason why there are none, and takes them away.
 
-        The group over which the process ends has none; those behind it stay.
+        The group over which the process ends has none; those behind it stay. An unforeseen error is that of
+        all groups, and the end of the worker.
         """
         if not groups:
             return
@@ -342,6 +347,10 @@ class _Worker:
                 await self._ask(groups)
             except RlcoreError as error:
                 groups.popleft().failed("start", str(error))
+            except Exception as error:  # unforeseen: the process may be within an answer
+                self.kill()
+                while groups:  # or their askers would wait for ever
+                    groups.popleft().fail(error)
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -357,8 +366,11 @@ class _Worker:
                     self._release()
 
     async def _start(self) -> None:
-        # In a thread: it may have to start a fork server first, or to wait for another worker that does.
-        child = await asyncio.to_thread(self._fork_server.fork)
+        try:
+            # In a thread: it may have to start a fork server first, or to wait for another worker that does.
+            child = await asyncio.to_thread(self._fork_server.fork)
+        except OSError as error:  # no descriptor, memory or process is left
+            raise RunError(f"A worker of reward {self._name} did not start ({one_line(error)}).") from error
         with self._lock:
             self._child = child
             if self._killed:  # while it was forked: `kill` has not seen this process
@@ -395,17 +407,15 @@ class _Worker:
             child.close()
 
     async def _ask(self, groups: deque[_Asked]) -> None:
-        begin, count = time.monotonic(), len(groups)
+        begin, count, self.is_quick = time.monotonic(), len(groups), False
         try:
             await self._exchange(groups)
             self.is_quick = time.monotonic() - begin < QUICK_S * count
         except TimeoutError:  # before OSError, which includes it
-            self.is_quick = False
             await self._end(0)
             reason = f"the reward took longer than {self._timeout:g} s for its group (--reward-timeout)"
             groups.popleft().failed(TIMED_OUT, reason)
         except (OSError, EOFError):
-            self.is_quick = False
             ended = await self._end(EXIT_GRACE_S)
             groups.popleft().failed("died", f"the reward's process ended ({ended})")
 
