@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlcore.api import part
@@ -25,6 +26,8 @@ from rlcore_testing.token_engine import CountingReward, TokenEngine
 from rlcore_toolkit import answered
 
 HERE = __name__
+SCORED = RewardStatus.SCORED
+SPAN_OF_TEXT = Span(start=0, version="0")  # type: ignore[arg-type]  # on purpose
 
 
 async def one_answer(ctx: GenerationContext, sample: Sample) -> Sample:
@@ -147,16 +150,28 @@ def of_three(index: int = 0, **changes: Any) -> Sample:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"response_ids": (1, 9)}, PluginError, "the token 9 in sample 0.1; expected ids from 0 to 8"),
-        ({"log_probs": (math.nan, -1.0)}, NotFiniteError, "sample 0.1 with log-probs that are not finite"),
+        ({"response_ids": (1, 9)}, PluginError, "with the token 9; expected ids of the model, 0 to 8"),
+        ({"prompt_ids": (1, 9)}, PluginError, "with the token 9; expected ids of"),
+        ({"prompt_ids": (2**40,)}, PluginError, "with prompt_ids that are none .*; expected a tuple"),
+        ({"log_probs": (math.nan, -1.0)}, NotFiniteError, "with log-probs that are not finite"),
+        ({"loss_mask": (2, -1)}, PluginError, r"with \[-1, 2\] in its loss_mask; expected 0 and 1"),
+        ({"spans": None}, PluginError, "with None as its spans; expected"),
+        ({"spans": ((0, 0),)}, PluginError, r"with the spans \(\(0, 0\),\); expected Spans of whole numbers"),
+        ({"spans": (SPAN_OF_TEXT,)}, PluginError, "with .* version='0'.*; expected Spans"),
+        ({"reward_status": SCORED}, PluginError, "with the reward_status SCORED, while None is no Score"),
+        ({"reward_status": SCORED, "score": Score(value=math.nan)}, PluginError, "with .* while .* nan"),
+        ({"extras": None}, PluginError, "with None as its extras; expected"),
+        ({"metrics": {"a": np.zeros(2)}}, PluginError, "with a ndarray as its metric 'a'; expected"),
+        ({"metadata": {"a": lambda: 1}}, PluginError, "with metadata or extras that cannot be pickled"),
+        ({"failure": ["no_service"]}, PluginError, "with a list as its failure; expected"),
     ],
 )
 def test_an_odd_sample_of_a_group_is_named(
     changes: dict[str, Any], error: type[RlcoreError], message: str
 ) -> None:
     made = [[of_three()], [of_three(1, **changes)], [of_three(2)]]
-    with pytest.raises(error, match=message):
-        check_generated("odd", made, [sample for [sample] in made], vocabulary=9)
+    with pytest.raises(error, match=f"The generator odd returned sample 0.1 {message}"):
+        check_generated("odd", made, [of_three(place) for place in range(3)], vocabulary=9)
 
 
 def test_a_log_prob_that_is_not_trained_on_may_be_anything() -> None:

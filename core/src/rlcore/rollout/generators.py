@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pickle
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError, described, one_line, returned
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
-from rlcore.api.packed import PackedFloats, PackedInts
+from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts
 from rlcore.api.part import Part, built, keep_name, kept_name
 from rlcore.api.tokens import Tokenizer
-from rlcore.api.types import GenerationStatus, Prompt, Sample
+from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Span
 from rlcore.rollout.group import UNUSABLE
+from rlcore.rollout.score_check import Failure, as_float, checked_score
 
+# The first of each pair comes first because the check of an abstract class is slow.
+_MAPPING, _WHOLE = (dict, Mapping), (int, SupportsIndex)
 _FIELDS = (
     ("status", GenerationStatus, "a GenerationStatus, such as that of the completion"),
     ("text", str, "a text"),
-    ("metrics", Mapping, "a mapping of names to numbers"),
+    ("spans", (tuple, list), "a tuple, that of the completion"),
+    ("extras", _MAPPING, "a mapping of names to columns"),
+    ("metadata", _MAPPING, "a mapping of names to JSON"),
+    ("metrics", _MAPPING, "a mapping of names to numbers"),
+    ("failure", (str, type(None)), "a short identifier, or None"),
 )
-_NUMBER = (float, int, SupportsFloat, SupportsIndex)
 Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]]]
 
 
@@ -109,10 +116,10 @@ def blamed(name: str) -> Iterator[None]:
         raise PluginError(f"The generator {name} failed: {one_line(error)}.") from error
 
 
-def check_samples(name: str, made: Iterable[object]) -> None:
-    """PluginError where the generator `name` made something else than samples."""
+def check_samples(whose: str, made: Iterable[object]) -> None:
+    """PluginError where the generator that `whose` names made something else than samples."""
     for item in made:
-        returned(f"The generator {name}", item, Sample, "a Sample or a list of them")
+        returned(whose, item, Sample, "a Sample or a list of them")
 
 
 def check_generated(
@@ -124,70 +131,88 @@ def check_generated(
     """
     whose = f"The generator {name}"
     usable: list[Sample] = []
+    rows: list[tuple[Sample, Sequence[int]]] = []
     for trajectory, sample in zip(trajectories, asked, strict=True):
         if not trajectory:
             raise PluginError(f"{whose} made nothing of sample {sample.rollout_id}.")
-        check_samples(name, trajectory)
+        check_samples(whose, trajectory)
         for part in trajectory:
-            _check_fields(whose, part)
-            tokens = len(part.response_ids)
-            if not tokens == len(part.loss_mask) == len(part.log_probs):
-                raise PluginError(
-                    f"{whose} returned {tokens} response tokens with"
-                    f" {len(part.loss_mask)} masks and {len(part.log_probs)} log-probs."
-                )
-            starts = [span.start for span in part.spans]
-            if starts and (starts[0] != 0 or starts != sorted({*starts}) or starts[-1] > tokens):
-                raise PluginError(
-                    f"{whose} returned {tokens} response tokens with spans that start"
-                    f" at {starts}, expected 0 and then larger ones."
-                )
-            if part.status is GenerationStatus.PENDING or part.rollout_id != sample.rollout_id:
-                raise PluginError(
-                    f"{whose} returned sample {part.rollout_id!r} as {part.status} for {sample.rollout_id!r}."
-                )
+            for found, expected in _faults(part, sample):
+                raise _fault(whose, part, found, expected)
             if part.status not in UNUSABLE:
                 usable.append(part)
-    _check_tokens(whose, usable, vocabulary)
+                rows.append((part, part.response_ids))
+                if part.prompt_ids is not sample.prompt_ids:
+                    rows.append((part, part.prompt_ids))
+    _check_tokens(whose, usable, rows, vocabulary)
 
 
-def _check_fields(whose: str, part: Sample) -> None:
-    """PluginError for a status, a text or metrics of a wrong type."""
+def _fault(whose: str, part: Sample, found: str, expected: str) -> PluginError:
+    return PluginError(f"{whose} returned sample {part.rollout_id} with {found}; expected {expected}.")
+
+
+def _faults(part: Sample, asked: Sample) -> Iterator[tuple[str, str]]:
+    """What is wrong with a sample that was made of `asked`, and what was expected instead."""
     for field, kind, expected in _FIELDS:
-        value = getattr(part, field)
-        if not isinstance(value, kind):
-            raise PluginError(
-                f"{whose} returned a sample with {described(value)} as its {field}; expected {expected}."
-            )
+        if not isinstance(value := getattr(part, field), kind):
+            yield f"{described(value)} as its {field}", expected
+    if part.rollout_id != asked.rollout_id:
+        yield "a rollout_id of its own", f"that of the sample to generate, {asked.rollout_id}"
+    if part.status is GenerationStatus.PENDING:
+        yield "the status PENDING", "that of the completion"
     for key, value in part.metrics.items():
-        if not isinstance(value, _NUMBER):
-            raise PluginError(
-                f"{whose} returned a sample with {described(value)} as its metric {key!r}; expected a number."
-            )
+        if as_float(value) is None:
+            yield f"{described(value)} as its metric {key!r}", "a number"
+    tokens, masks, log_probs = len(part.response_ids), len(part.loss_mask), len(part.log_probs)
+    if not tokens == masks == log_probs:
+        yield f"{tokens} response tokens, {masks} masks and {log_probs} log-probs", "as many of each"
+    starts = [span.start for span in part.spans if _is_span(span)]
+    if len(starts) < len(part.spans):
+        yield f"the spans {part.spans}", "Spans of whole numbers"
+    if not starts and part.status not in UNUSABLE:
+        yield "no spans, which say what weights its tokens are of", "those of the completions"
+    # Most have one, and the first comparison is the quickest.
+    if starts and starts != [0] and (starts[0] != 0 or starts != sorted({*starts}) or starts[-1] > tokens):
+        yield f"spans that start at {starts}", f"0 and then larger ones, up to {tokens}"
+    is_scored = part.reward_status is RewardStatus.SCORED
+    if is_scored and isinstance(failure := checked_score(part.score, part), Failure):
+        yield f"the reward_status SCORED, while {failure.reason}", "a valid Score"
+    if part.prompt_ids is not asked.prompt_ids:
+        try:
+            PackedInts(part.prompt_ids)
+        except (TypeError, OverflowError) as error:
+            yield f"prompt_ids that are none ({one_line(error)})", "a tuple of token ids"
+    if part.metadata or part.extras:
+        try:
+            pickle.dumps((part.metadata, part.extras), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # pickle raises what it likes
+            yield f"metadata or extras that cannot be pickled ({one_line(error)})", "JSON, and numbers"
 
 
-def _check_tokens(whose: str, parts: Sequence[Sample], vocabulary: int | None) -> None:
-    """Raises for tokens that no engine has sampled: without a version, outside of the vocabulary, or with
-    log-probs that are not finite where they are trained on.
+def _is_span(span: object) -> bool:
+    return isinstance(span, Span) and isinstance(span.start, _WHOLE) and isinstance(span.version, _WHOLE)
+
+
+def _check_tokens(
+    whose: str, parts: Sequence[Sample], rows: Sequence[tuple[Sample, Sequence[int]]], vocabulary: int | None
+) -> None:
+    """Raises for tokens that no engine has sampled: outside of the vocabulary, with an odd mask, or with
+    log-probs that are not finite where they are trained on. `rows`: of token ids, each with its sample.
     """
-    for part in parts:
-        if not part.spans:
-            raise PluginError(
-                f"{whose} returned sample {part.rollout_id} without spans, which say what weights its tokens "
-                "are of; expected those of the completions."
-            )
     # All at once: looking at short answers one by one takes ten times as long.
-    ids = np.frombuffer(PackedInts.joined(part.response_ids for part in parts), PackedInts.code)
-    if vocabulary is not None and ids.size and not 0 <= ids.min() <= ids.max() < vocabulary:
+    if PackedFlags.joined(part.loss_mask for part in parts).translate(None, b"\0\1"):
+        part = next(part for part in parts if {*part.loss_mask} - {0, 1})
+        raise _fault(whose, part, f"{sorted({*part.loss_mask} - {0, 1})} in its loss_mask", "0 and 1 alone")
+    ids = np.frombuffer(PackedInts.joined(row for _, row in rows), PackedInts.code)
+    # Read as unsigned numbers, the negative ones are the largest.
+    if vocabulary is not None and ids.size and ids.view(np.uint32).max() >= vocabulary:
         odd = ids.min() if ids.min() < 0 else ids.max()
-        part = next(part for part in parts if odd in part.response_ids)
-        raise PluginError(
-            f"{whose} returned the token {odd} in sample {part.rollout_id}; expected ids from 0 to "
-            f"{vocabulary - 1}, the model's vocabulary."
-        )
+        part = next(part for part, row in rows if odd in row)
+        raise _fault(whose, part, f"the token {odd}", f"ids of the model, 0 to {vocabulary - 1}")
     log_probs = PackedFloats.joined(part.log_probs for part in parts)
-    are_finite = np.isfinite(np.frombuffer(log_probs, PackedFloats.code)).all()
-    for part in () if are_finite else parts:
+    if np.isfinite(np.frombuffer(log_probs, PackedFloats.code)).all():
+        return
+    for part in parts:
         trained = np.asarray(part.log_probs)[np.asarray(part.loss_mask) != 0]
         if not part.is_aside and not np.isfinite(trained).all():
             raise NotFiniteError(

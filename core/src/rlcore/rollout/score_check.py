@@ -4,7 +4,7 @@ import math
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, SupportsIndex
 
 from rlcore.api.errors import described, returned, told
 from rlcore.api.types import Sample, Score
@@ -21,6 +21,8 @@ class Failure:
 
 ScoreOrFailure = Score | Failure
 """The outcome for one sample."""
+_NUMBER = (float, int, SupportsFloat, SupportsIndex)
+"""The first two come first because the check of a protocol is slow."""
 
 
 def checked_scores(
@@ -39,8 +41,7 @@ def checked_scores(
     if len(scores) != len(samples):
         reason = f"the reward gave {len(scores)} scores for {len(samples)} samples"
         return [Failure(kind="count", reason=reason)] * len(samples)
-    low, high = value_range or (-math.inf, math.inf)
-    return [_checked(score, sample, low, high) for score, sample in zip(scores, samples, strict=True)]
+    return [checked_score(score, sample, value_range) for score, sample in zip(scores, samples, strict=True)]
 
 
 def failure_of(error: Exception) -> Failure:
@@ -49,24 +50,34 @@ def failure_of(error: Exception) -> Failure:
     return Failure(kind=type(error).__name__, reason=told(error), trace=trace)
 
 
-def _checked(score: object, sample: Sample, low: float, high: float) -> ScoreOrFailure:
-    """The score in plain floats, or what is wrong with it."""
+def checked_score(score: object, sample: Sample, ends: tuple[float, float] | None = None) -> ScoreOrFailure:
+    """The score in plain floats, or what is wrong with it. `ends`: of the range of its value and parts."""
     if not isinstance(score, Score):
-        return Failure(kind="type", reason=f"the reward gave {described(score)}, not a Score")
+        return Failure(kind="type", reason=f"{described(score)} is no Score")
     tokens = score.per_token
-    if tokens is not None and len(tokens) != len(sample.response_ids):
-        reason = f"per_token has {len(tokens)} values for {len(sample.response_ids)} response tokens"
-        return Failure(kind="per_token", reason=reason)
     try:
+        if tokens is not None and len(tokens) != len(sample.response_ids):
+            reason = f"per_token has {len(tokens)} values for {len(sample.response_ids)} response tokens"
+            return Failure(kind="per_token", reason=reason)
         return Score(
-            value=_within(score.value, "value", low, high),
+            value=_within(score.value, "value", ends),
             per_token=None if tokens is None else _credited(tokens, sample.loss_mask),
-            parts={
-                str(name): _within(part, f"part {name!r}", low, high) for name, part in score.parts.items()
-            },
+            parts={str(name): _within(part, f"part {name!r}", ends) for name, part in score.parts.items()},
         )
     except ValueError as error:
         return Failure(kind="number", reason=str(error))
+    except (TypeError, AttributeError):
+        found = f"{described(tokens)} as per_token and {described(score.parts)} as parts"
+        expected = "a number for each response token, or None, and a mapping of names to numbers"
+        return Failure(kind="type", reason=f"the score has {found}; expected {expected}")
+
+
+def as_float(number: object) -> float | None:
+    """`number` as a float; None where it is none: a text, an array of several, an int beyond floats."""
+    try:
+        return float(number) if isinstance(number, _NUMBER) else None
+    except Exception:  # a plugin's class raises what it likes
+        return None
 
 
 def _credited(tokens: Sequence[object], mask: Sequence[int]) -> tuple[float, ...]:
@@ -85,15 +96,17 @@ def _credited(tokens: Sequence[object], mask: Sequence[int]) -> tuple[float, ...
     return tuple(credit)
 
 
-def _within(number: object, name: str, low: float, high: float) -> float:
+def _within(number: object, name: str, ends: tuple[float, float] | None) -> float:
     value = _finite(number, name)
+    low, high = ends or (value, value)
     if not low <= value <= high:
         raise ValueError(f"the {name} of a score is {value:g}, which is not from {low:g} to {high:g}")
     return value
 
 
 def _finite(number: object, name: str) -> float:
-    # `float` comes first because the check of a protocol is slow.
-    if not isinstance(number, float | SupportsFloat) or not math.isfinite(number):
-        raise ValueError(f"the {name} of a score is {number!r}, which is no finite number")
-    return float(number)
+    value = as_float(number)
+    if value is None or not math.isfinite(value):
+        shown = described(number if value is None else value)
+        raise ValueError(f"the {name} of a score is {shown}, which is no finite number")
+    return value

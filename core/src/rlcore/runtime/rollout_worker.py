@@ -146,7 +146,7 @@ class RolloutWorker:
                     made = await generator.generate(ctx, samples[0])
                 is_list = by_group or isinstance(made, list)
                 parts = list(made) if is_list else [made]
-                check_samples(name, parts)
+                check_samples(f"The generator {name}", parts)
                 content = _pickled((is_list, changes_of(parts, samples)))
             self.send("made", number, content)
         except (RlcoreError, asyncio.CancelledError) as error:
