@@ -108,7 +108,9 @@ def test_a_resume_compares(tmp_path: Path) -> None:
         "gone, torch 2.12.0, now 2.13.0, the code of acme. The run's numbers may differ from those of an "
         "unbroken one."
     )
-    with pytest.raises(CheckpointError, match=r"content of the plugin mine\.py has changed"):
+    with pytest.raises(
+        CheckpointError, match=r"plugin mine\.py has changed since the run was started; bring"
+    ):
         compared(replace(then, plugins={"mine.py": {**file, "version": "sha256:2"}}), tmp_path, 2)
     with pytest.raises(CheckpointError, match=r"rows\.jsonl: its content has changed"):
         compared(replace(then, data={"rows.jsonl": "1:b"}), tmp_path, 2)

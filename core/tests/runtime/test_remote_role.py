@@ -3,16 +3,20 @@
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.errors import WorkerError
 from rlcore.api.trainer import LossResult, StepResult
 from rlcore.runtime.remote_role import RemoteRole, peers_of
 from rlcore.runtime.role_worker import RoleWorker
+from rlcore.runtime.worker import WorkerSetup
 
 
 @pytest.mark.parametrize(
@@ -134,3 +138,12 @@ def test_values_come_back_in_order_and_every_rank_works_once_a_round(
     for place, batch in enumerate([*batches, batches[0], batches[0]]):
         positions = [p for kept in shares.values() for p in kept[place].per_sample["position"].tolist()]
         assert sorted(positions) == list(range(len(batch)))
+
+
+def test_a_worker_that_does_not_see_the_folder_is_called_by_its_role(tmp_path: Path) -> None:
+    worker = object.__new__(RoleWorker)  # its `__init__` sets up the process
+    worker._rank = 1
+    learner = SimpleNamespace(folder=str(tmp_path / "gone"))
+    setup = SimpleNamespace(critic=SimpleNamespace(fields={}), learner=learner)
+    with pytest.raises(WorkerError, match=r"^Critic worker 1 on .* does not see the run's folder"):
+        worker.start("critic", cast("WorkerSetup", setup), "127.0.0.1", 1)

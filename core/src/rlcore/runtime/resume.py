@@ -12,6 +12,8 @@ from rlcore.runtime.provenance import FILE, Provenance
 from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.state import RunState
 
+_CHANGED = "has changed since the run was started; bring the old file back, or start a new run"
+
 
 def newest_checkpoint(run_dir: Path) -> tuple[Path | None, str | None]:
     """The newest intact checkpoint of a run, and a note where the run goes on from less than it had saved.
@@ -67,13 +69,10 @@ def compared(now: Provenance, run_dir: Path, step: int) -> str | None:
     if then is None:
         return f"{run_dir / FILE} is gone, so nobody knows whether data and code are what they were."
     for name in now.changed_plugin_files(then):
-        raise CheckpointError(f"{run_dir}: the content of the plugin {name} has changed since.")
+        raise CheckpointError(f"{run_dir}: the content of the plugin {name} {_CHANGED}.")
     for path, fingerprint in now.data.items():
         if then.data.get(path, fingerprint) != fingerprint:
-            raise CheckpointError(
-                f"{path}: its content has changed since the run was started, so the run's place in it is "
-                "lost; bring the old file back, or start a new run."
-            )
+            raise CheckpointError(f"{path}: its content {_CHANGED}.")
     return now.changes(then)
 
 

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from rlcore.api.trainer import StepResult, ValueFunction
 
 
+def worker_kind(role: str) -> str:
+    """What errors call the workers that have only `role`."""
+    return f"{role.capitalize()} worker"
+
+
 @dataclass
 class _Round:
     """One round: shares and results by data-parallel rank of the policy, and how many have their result."""
@@ -48,7 +53,7 @@ class RoleWorker(RankWorker):
     def start(self, role: str, setup: WorkerSetup, host: str, port: int) -> int:
         """Join the process group of the role and build its model; returns the data-parallel rank."""
         spec = getattr(setup, role)
-        trainer = self._join(setup, spec.fields, host, port)
+        trainer = self._join(worker_kind(role), setup, spec, host, port)
         self._model: Any = getattr(trainer.build(roles_of(setup, (role,))), role)
         self._roles[role] = self._model
         self._rounds: dict[int, _Round] = {}

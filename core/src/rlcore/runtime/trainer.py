@@ -20,9 +20,9 @@ from rlcore.compose.roles import POLICY, REFERENCE
 from rlcore.engines.stream import OutdatedError, Piece
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.remote_role import peers_of
-from rlcore.runtime.role_worker import RoleWorker
+from rlcore.runtime.role_worker import RoleWorker, worker_kind
 from rlcore.runtime.sent_batch import to_arrays
-from rlcore.runtime.worker import TrainWorker, UpdateResult, WorkerSetup
+from rlcore.runtime.worker import TRAINING, TrainWorker, UpdateResult, WorkerSetup
 from rlcore_machine.network import LOOPBACK
 from rlcore_machine.tasks import together
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 START_SECONDS = 600.0
 STOP_SECONDS = 20.0
 CLOSE_SECONDS = 60.0
-TRAINING = "Train worker"
-"""The name of the policy's workers in errors."""
 REFRESH = "refresh"
 """The folder in that of the run where the policy lies on its way into a reference on workers of its own."""
 
@@ -70,11 +68,6 @@ class BundleSlot:
     def reached_at(self) -> str:
         """The address that a server there listens at, for this process."""
         return LOOPBACK if self.is_here else self.host
-
-
-def _kind(role: str) -> str:
-    """What errors call the workers that have only `role`."""
-    return f"{role.capitalize()} worker"
 
 
 class TrainerGroup:
@@ -120,7 +113,7 @@ class TrainerGroup:
         await asyncio.to_thread(shutil.rmtree, self._folder / REFRESH, ignore_errors=True)  # of a run cut off
         place = await self._meeting(TRAINING, self._actors, self._hosts[POLICY])
         places = {
-            role: await self._meeting(_kind(role), actors, self._hosts[role])
+            role: await self._meeting(worker_kind(role), actors, self._hosts[role])
             for role, actors in self._roles.items()
         }
         task = _Task("its start", START_SECONDS)
@@ -128,7 +121,7 @@ class TrainerGroup:
         starting = [self._answers(task, TRAINING, self._actors, "start", calls, None)]
         for role, actors in self._roles.items():
             calls = [(role, setup, *places[role]) for setup in roles[role]]
-            starting.append(self._answers(task, _kind(role), actors, "start", calls, None))
+            starting.append(self._answers(task, worker_kind(role), actors, "start", calls, None))
         self._data_ranks, *numbers = await asyncio.gather(*starting)
         # Only now: who asks whom follows from the data-parallel ranks, which the layouts have decided.
         for role, own in zip(self._roles, numbers, strict=True):
@@ -140,7 +133,7 @@ class TrainerGroup:
         actors = self._roles[role]
         asked = Counter(number for mine in peers for ranks in mine for number in ranks)
         expected = [(asked[number],) for number in range(len(actors))]
-        await self._answers(task, _kind(role), actors, "expect", expected, None)
+        await self._answers(task, worker_kind(role), actors, "expect", expected, None)
         workers = [[[actors[number] for number in ranks] for ranks in mine] for mine in peers]
         await self._all(task, "connect", lambda rank: (role, workers[rank]))
 
@@ -161,7 +154,7 @@ class TrainerGroup:
     @property
     def _by_kind(self) -> dict[str, list[Actor]]:
         """All workers, by what errors call them."""
-        return {TRAINING: self._actors, **{_kind(role): actors for role, actors in self._roles.items()}}
+        return {TRAINING: self._actors, **{worker_kind(role): actors for role, actors in self._roles.items()}}
 
     async def watch(self) -> None:
         """Raises `WorkerError` when a worker dies or hangs; never returns."""
@@ -186,10 +179,10 @@ class TrainerGroup:
         task, since = next(iter(self._under_way.items()))
         return f" It had been at {task.what} for {time.monotonic() - since:.0f} s."
 
-    def _step(self, what: str) -> _Task:
+    def _step_task(self, what: str) -> _Task:
         return _Task(what, self._limits.step_timeout, "--step-timeout")
 
-    def _save(self, what: str) -> _Task:
+    def _save_task(self, what: str) -> _Task:
         return _Task(what, self._limits.save_timeout, "--save-timeout")
 
     async def update(
@@ -214,7 +207,7 @@ class TrainerGroup:
         async with self._weights_lock:
             self._version = version
             results = await self._all(
-                self._step(f"training step {step}"),
+                self._step_task(f"training step {step}"),
                 "update",
                 # All ranks of one copy of the model get the same share.
                 lambda rank: (references[self._data_ranks[rank]], step, first, version, scales, keep),
@@ -227,7 +220,7 @@ class TrainerGroup:
         assert self._asleep != "all", "its weights are needed"
         async with self._weights_lock:
             self._version = version
-            task = self._save(f"writing weights {version}")
+            task = self._save_task(f"writing weights {version}")
             locations = await self._all(task, "write_weights", lambda rank: (version, whole))
         location: WeightsLocation = locations[0]
         return location
@@ -244,14 +237,16 @@ class TrainerGroup:
         """
         async with self._weights_lock:
             self._asleep = what
-            freed: list[int] = await self._all(self._step("going to sleep"), "sleep", lambda rank: (what,))
+            freed: list[int] = await self._all(
+                self._step_task("going to sleep"), "sleep", lambda rank: (what,)
+            )
             return max(freed)
 
     async def wake(self) -> None:
         """Bring the models back to the devices."""
         async with self._weights_lock:
             if self._asleep is not None:
-                await self._all(self._step("waking up"), "wake", lambda rank: ())
+                await self._all(self._step_task("waking up"), "wake", lambda rank: ())
                 self._asleep = None
 
     async def pieces(self, version: int, ranks: Sequence[int] = ()) -> AsyncGenerator[Piece, None]:
@@ -264,7 +259,7 @@ class TrainerGroup:
         async with self._weights_lock:
             if version != self._version:
                 raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")
-            task = self._save(f"publishing weights {version}")
+            task = self._save_task(f"publishing weights {version}")
             try:
                 # Those that send nothing are asked too: all ranks gather the tensors together.
                 made = await self._all(task, "open_weights", lambda rank: (ranks,))
@@ -288,13 +283,13 @@ class TrainerGroup:
         under way.
         """
         if REFERENCE not in self._roles:
-            await self._all(self._step("copying the policy"), "refresh_reference", lambda rank: ())
+            await self._all(self._step_task("copying the policy"), "refresh_reference", lambda rank: ())
             return
         folder = self._folder / REFRESH
         await self.stage([POLICY])
         try:
             await self.write(folder)
-            task = self._save("reading the policy")
+            task = self._save_task("reading the policy")
             await self._of_role(REFERENCE, task, "load", REFERENCE, str(folder / POLICY))
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -302,7 +297,7 @@ class TrainerGroup:
     async def stage(self, roles: Sequence[str]) -> None:
         """Copy the state of `roles` to host memory; training may go on afterwards."""
         assert self._asleep is None, "its state is needed"
-        task = self._save("copying its state for a checkpoint")
+        task = self._save_task("copying its state for a checkpoint")
         beside = [role for role in roles if role not in self._roles]
         await self._all(task, "stage", lambda rank: (beside,))
         for role in self._roles:
@@ -311,14 +306,14 @@ class TrainerGroup:
 
     async def write(self, folder: Path) -> None:
         """Write what was staged, each role into a folder of its name in `folder`."""
-        task = self._save("writing a checkpoint")
+        task = self._save_task("writing a checkpoint")
         await self._all(task, "write", lambda rank: (str(folder),), thread="write")
         for role in self._roles:
             await self._of_role(role, task, "write", str(folder), thread="write")
 
     async def load(self, folder: Path, roles: Sequence[str]) -> None:
         """Load what `write` wrote."""
-        task = self._save("loading a checkpoint")
+        task = self._save_task("loading a checkpoint")
         for role in roles:
             if role in self._roles:
                 await self._of_role(role, task, "load", role, str(folder / role))
@@ -353,7 +348,7 @@ class TrainerGroup:
     ) -> None:
         """Ask the workers that have only `role`."""
         actors = self._roles[role]
-        await self._answers(task, _kind(role), actors, method, [arguments] * len(actors), thread)
+        await self._answers(task, worker_kind(role), actors, method, [arguments] * len(actors), thread)
 
     async def _answers(
         self,

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from rlcore.learning.settings import LearnerSettings, Scales
     from rlcore.runtime.profiler import StepProfiler
 
+TRAINING = "Train worker"
+"""What errors call the policy's workers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSetup:
@@ -135,13 +138,13 @@ class RankWorker:
         if self._trainer is not None:
             self._trainer.stop()
 
-    def _join(self, setup: WorkerSetup, fields: Mapping[str, Any], host: str, port: int) -> TrainerRank:
-        """Join the process group under the layout of `fields`."""
+    def _join(self, kind: str, setup: WorkerSetup, model: ModelSpec, host: str, port: int) -> TrainerRank:
+        """Join the process group under the layout of `model`. `kind`: what errors call this worker."""
         from rlcore.api.trainer import Rendezvous
 
         if not Path(setup.learner.folder).is_dir():
             raise WorkerError(
-                f"Train worker {self._rank} on {socket.gethostname()} does not see the run's folder "
+                f"{kind} {self._rank} on {socket.gethostname()} does not see the run's folder "
                 f"{setup.learner.folder}, where checkpoints are: --run-dir must be on a file system that all "
                 "hosts share."
             )
@@ -154,7 +157,7 @@ class RankWorker:
             seed=setup.run.seed,
             listener=self._listener,
         )
-        joined: TrainerRank = setup.trainer.build().join(meeting, fields)
+        joined: TrainerRank = setup.trainer.build().join(meeting, model.fields)
         self._trainer = joined
         return joined
 
@@ -167,7 +170,7 @@ class TrainWorker(RankWorker):
 
         `connect` will name the workers of roles that have some of their own.
         """
-        trainer = self._join(setup, setup.model.fields, host, port)
+        trainer = self._join(TRAINING, setup, setup.model, host, port)
         from rlcore.learning.learner import Learner
 
         self._hooks: dict[str, ModelHook] = {part.name: built(part, "model hook") for part in setup.hooks}
