@@ -5,6 +5,7 @@ import gc
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlcore.api.errors import DataError, PluginError
@@ -78,6 +79,21 @@ def test_it_is_given_what_its_parameters_name(function: Any, expected: list[floa
 
 def test_verls_other_numbers_are_parts() -> None:
     assert FunctionReward(verl).score(GROUP)[1].parts == {"length": 4}
+
+
+def test_numbers_of_numpy_are_parts_as_those_of_python() -> None:
+    def judged(response: str) -> dict[str, Any]:
+        numbers = {"f1": np.float32(0.5), "words": np.int64(3), "right": np.bool_(True), "whole": np.array(2)}
+        return {
+            "score": np.float32(1),
+            **numbers,
+            "said": np.str_("4"),
+            "ids": np.array([1, 2]),
+            "none": None,
+        }
+
+    [score, _] = FunctionReward(judged).score(GROUP)
+    assert score == Score(value=1.0, parts={"f1": 0.5, "words": 3, "right": True, "whole": 2})
 
 
 def test_trls_own_functions() -> None:

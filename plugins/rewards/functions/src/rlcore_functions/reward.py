@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 from rlcore import Prompt, RewardConfig, Sample, Score, Tokenizer, token_spans
@@ -192,10 +193,15 @@ def _score(answer: Any) -> Score:
     if isinstance(answer, Score):
         return answer
     if isinstance(answer, Mapping):
-        numbers = {name: value for name, value in answer.items() if isinstance(value, int | float)}
-        parts = {name: value for name, value in numbers.items() if name != "score"}
+        plain = {name: _plain(value) for name, value in answer.items() if name != "score"}
+        parts: dict[str, Any] = {name: value for name, value in plain.items() if isinstance(value, Real)}
         return Score(value=answer["score"], parts=parts)
     return Score(value=answer)
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of numpy or torch as Python's; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _of_group(answer: Any) -> Score:
