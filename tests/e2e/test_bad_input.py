@@ -117,6 +117,7 @@ def test_wrong_names(refused: Refused, arguments: tuple[str, ...], said: tuple[s
         (("--data", "x.jsonl", "--task", "copy"), ("--data", "--task", "exclude")),
         (("--config", "none.toml"), ("--config", "none.toml")),
         (("--run-dir", "/proc/run"), ("--run-dir", "/proc/run")),
+        (("--export", "/proc/version/model"), ("--export", "/proc/version is no folder")),
         (("--run-dir", "d" * 300), ("dddd", "File name too long")),
     ],
     ids=" ".join,

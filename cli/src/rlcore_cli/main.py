@@ -1,5 +1,6 @@
 """The `rlcore` program: loads the plugins, collects their commands, and turns errors into one sentence."""
 
+import atexit
 import errno
 import json
 import os
@@ -7,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -35,9 +37,14 @@ AS_JSON = "--json"
 def main() -> NoReturn:
     """The console script."""
     code = run(sys.argv[1:])
-    # all is said, and Ctrl-C while Python ends would make another exit code of it
+    # All is said. Ctrl-C while Python ends would make another exit code of it, and so would a library whose
+    # threads outlive the interpreter: Ray's have crashed there.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.exit(code)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 def run(args: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import tomllib
@@ -186,6 +187,9 @@ def _check_target(out: Path, resolved: Resolved) -> None:
         raise ConfigError(f"--export {out}: --only rollout trains no model; leave it out.")
     if out.exists():
         raise ConfigError(f"--export {out}: exists already; name a directory that does not.")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ConfigError(f"--export {out}: {above} is no folder that can be written to.")
 
 
 def _unseen(done: int, total: int) -> None:

@@ -133,7 +133,7 @@ def test_a_flag_of_slime_typed_to_eval_is_recognized(capsys: pytest.CaptureFixtu
 
 
 OTHERS = {
-    "--num_generations": "--num_generations is unknown. TRL has it; here it is --group-size (8 in both).",
+    "--num_generations": "--num_generations is unknown. TRL has it; here it is --group-size (8 in both; some",
     "--per-device-train-batch-size=2": "TRL has it; here it is --tokens-per-rank (rlcore packs samples up to",
     "--beta": "TRL has it; here it is --kl-coef (",
     "--num_iterations": "TRL has it; rlcore has nothing of the kind (each sample is trained on once).",

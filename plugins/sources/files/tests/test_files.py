@@ -156,6 +156,7 @@ def test_parquet(tmp_path: Path) -> None:
     ("line", "reason"),
     [
         ('{"prompt": ', "line 2: not JSON: Expecting value at column 12."),
+        ('{"prompt": "a', "line 2: not JSON: Unterminated string starting at column 12."),
         ("[1]", "line 2: expected an object with 'prompt', found a list."),
         ('{"text": "p"}', "line 2: no 'prompt' (--source.prompt-key names another key); found 'text'."),
         ("{}", "line 2: no 'prompt' (--source.prompt-key names another key); found nothing."),

@@ -135,7 +135,9 @@ class JsonLines(RowFile):
         except UnicodeDecodeError as error:
             raise DataError(f"{where}: not UTF-8 at byte {error.start}.") from error
         except json.JSONDecodeError as error:
-            raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}.") from error
+            raise DataError(
+                f"{where}: not JSON: {error.msg.removesuffix(' at')} at column {error.colno}."
+            ) from error
         except RecursionError as error:
             raise DataError(f"{where}: not JSON that can be read: nested too deeply.") from error
         except ValueError as error:
