@@ -1,6 +1,6 @@
-"""From the text of a bash script to its commands: words as they stand there, with their quotes.
+"""The words of a bash script as they stand there, with their quotes, and the operators between them.
 
-This knows where a word, a command and an array end, as bash does. What a word means is `bash_script`'s.
+This knows where a word, an array and a redirection end, as bash does. `bash_tree` makes commands of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from rlcore import ConfigError
 
 _OPERATOR = re.compile(r";;&?|;&|&&|&>>?|&|\|\||\|&|\||;|\n|\(|\)|<<<|<<-?|[<>]&|>>|>\||<>|<|>")
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\(")
-_FUNCTION = re.compile(r"([A-Za-z_][\w-]*)[ \t]*\([ \t]*\)\s*")
 _DOLLAR = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-])")
 T = TypeVar("T")
 _NO_WORD = " \t\n;&|<>()"
@@ -31,24 +30,17 @@ class Array:
 
 @dataclass
 class Command:
-    """`where`: its file and line. `after`: the operator before it. `text`: the lines after `<<END`.
+    """A program with its words. `where`: its file and line. `text`: the lines after `<<END`.
 
-    `literal`: bash leaves the variables in `text` alone. `target`: the file that `>` names.
-    `shells`: the brackets that it stands in, by number; each is a shell of its own.
+    `literal`: bash leaves the variables in `text` alone. `target`: the file that `>` names, or `>>` (`more`).
     """
 
     where: str
-    after: str
     words: list[str | Array] = field(default_factory=list)
     target: str = ""
+    more: bool = False
     text: str | None = None
     literal: bool = False
-    shells: tuple[int, ...] = ()
-
-
-def read(text: str, name: str) -> list[Command]:
-    """The commands of a script in their order; `name`: what errors call it. ConfigError: an open quote."""
-    return _Reader(text.replace("\r\n", "\n"), name).commands()
 
 
 def after_element(text: str, at: int, quoted: bool = False) -> int:
@@ -60,6 +52,10 @@ def after_element(text: str, at: int, quoted: bool = False) -> int:
         return min(at + 2, len(text))
     if text[at] == "'" and not quoted:
         return text.index("'", at + 1) + 1
+    if text.startswith("$'", at) and not quoted:
+        return _after(text, at + 2, "'", quoted=True)
+    if text.startswith('$"', at) and not quoted:
+        return _after(text, at + 2, '"', quoted=True)
     if text[at] == '"' and not quoted:
         return _after(text, at + 1, '"', quoted=True)
     if text[at] == "`":
@@ -86,63 +82,90 @@ def _after(text: str, at: int, end: str, quoted: bool) -> int:
     raise ValueError(f"no {end} at the end")
 
 
-class _Reader:
+class Reader:
+    """A place in the text of a script; each method reads on from there. ConfigError: an open quote."""
+
     def __init__(self, text: str, name: str) -> None:
-        self.text, self.name, self.at = text, name, 0
-        self.command = Command(where=self._where(0), after="\n")
-        self.found: list[Command] = []
-        self.shells: tuple[int, ...] = ()
-        self.opened = 0
-        self.waiting: list[tuple[Command, str, bool]] = []
+        self.text, self.name, self.at = text.replace("\r\n", "\n"), name, 0
+        self._waiting: list[tuple[Command, str, bool]] = []
         """Commands whose `<<END` is read at the end of the line: END, and whether tabs before it count."""
 
-    def commands(self) -> list[Command]:
-        while self._skip():
-            if (operator := _OPERATOR.match(self.text, self.at)) and not self._substitutes():
-                self.at = operator.end()
-                self._operator(operator[0])
-            else:
-                self._add()
-        self._end("\n")
-        return self.found
+    def where(self) -> str:
+        """The file and line."""
+        return f"{self.name}, line {self.text.count(chr(10), 0, self.at) + 1}"
 
-    def _where(self, at: int) -> str:
-        return f"{self.name}, line {self.text.count(chr(10), 0, at) + 1}"
+    def peek(self) -> str:
+        """The operator or plain word that comes next; "" at the end."""
+        blank = re.compile(r"(?:[ \t]|\\\n)*(?:#[^\n]*)?").match(self.text, self.at)
+        assert blank
+        self.at = blank.end()
+        if not self._substitutes() and (operator := _OPERATOR.match(self.text, self.at)):
+            return operator[0]
+        word = re.compile(rf"[^{re.escape(_NO_WORD)}]*").match(self.text, self.at)
+        return word[0] or "<(" if word and self.at < len(self.text) else ""
 
-    def _skip(self) -> bool:
-        """To the next word or operator, past blanks and comments; False: there is none."""
-        skipped = re.compile(r"(?:[ \t]|\\\n)*(?:#[^\n]*)?").match(self.text, self.at)
-        assert skipped
-        self.at = skipped.end()
-        return self.at < len(self.text)
+    def take(self) -> str:
+        """What `peek` sees; the texts of `<<END` behind the end of a line."""
+        taken = self.peek()
+        self.at += len(taken)
+        if taken == "\n":
+            self._texts()
+        return taken
+
+    def word(self, blanks: str = _NO_WORD) -> str:
+        """To the next blank or operator outside of quotes."""
+        start = self.at
+        if self._substitutes():
+            self.at = self.checked(lambda: _after(self.text, start + 2, ")", quoted=False))
+        while self.at < len(self.text) and self.text[self.at] not in blanks:
+            self.at = self.checked(lambda: after_element(self.text, self.at))
+        return self.text[start : self.at].replace("\\\n", "")
+
+    def bracket(self) -> str:
+        """From behind an open bracket: what it holds."""
+        start = self.at
+        self.at = self.checked(lambda: _after(self.text, start, ")", quoted=False))
+        return self.text[start : self.at - 1]
+
+    def redirect(self, command: Command) -> None:
+        """`>x`, `<x` or `<<END`."""
+        operator = self.take()
+        self.peek()
+        word = self.word()
+        if operator in ("<<", "<<-"):
+            end = re.sub(r"[\"'\\]", "", word)
+            command.literal = end != word
+            self._waiting.append((command, end, operator == "<<-"))
+        elif operator in (">", ">|", ">>"):
+            command.target, command.more = word, operator == ">>"
+
+    def add(self, command: Command) -> None:
+        """The next word of a command."""
+        if array := _ARRAY.match(self.text, self.at):
+            self.at = array.end()
+            words = self.checked(self._items)
+            command.words.append(Array(array[1], bool(array[2]), words))
+            return
+        word = self.word()
+        if not (word.isdigit() and self.text.startswith(("<", ">"), self.at)):  # 2>&1
+            command.words.append(word)
+
+    def checked(self, read: Callable[[], T]) -> T:
+        """ConfigError for a ValueError: something has no end."""
+        where = self.where()
+        try:
+            return read()
+        except ValueError as error:
+            raise ConfigError(
+                f"{where}: found a quote or bracket that stays open until the end of the file, expected its "
+                "end; add it."
+            ) from error
 
     def _substitutes(self) -> bool:
         return self.text.startswith(("<(", ">("), self.at)
 
-    def _operator(self, operator: str) -> None:
-        if operator == "(" and self.text.startswith("(", self.at):  # ((i += 1)), as `let "i += 1"`
-            start = self.at + 1
-            self.at = self._checked(lambda: _after(self.text, start, ")", quoted=False))
-            self.command.words += ["let", self.text[start : self.at - 1]]
-        elif operator.startswith(("<", ">", "&>")):
-            self._redirect(operator)
-        else:
-            self._end(operator)
-            if operator == "\n":
-                self._texts()
-
-    def _redirect(self, operator: str) -> None:
-        self._skip()
-        word = self._word()
-        if operator in ("<<", "<<-"):
-            end = re.sub(r"[\"'\\]", "", word)
-            self.command.literal = end != word
-            self.waiting.append((self.command, end, operator == "<<-"))
-        elif operator in (">", ">|"):
-            self.command.target = word
-
     def _texts(self) -> None:
-        for command, end, tabs in self.waiting:
+        for command, end, tabs in self._waiting:
             lines = []
             while self.at < len(self.text):
                 line, _, _ = self.text[self.at :].partition("\n")
@@ -152,60 +175,17 @@ class _Reader:
                     break
                 lines.append(line)
             command.text = "\n".join(lines)
-        self.waiting = []
-
-    def _end(self, operator: str) -> None:
-        if self.command.words or self.command.text is not None or self.command.target:
-            self.found.append(self.command)
-        if operator == "(":
-            self.opened += 1
-            self.shells = (*self.shells, self.opened)
-        elif operator == ")":
-            self.shells = self.shells[:-1]  # of `a)` in a case there is none
-        self.command = Command(where=self._where(self.at), after=operator, shells=self.shells)
-
-    def _add(self) -> None:
-        if not self.command.words:
-            self.command.where = self._where(self.at)
-        if array := _ARRAY.match(self.text, self.at):
-            self.at = array.end()
-            words = self._checked(self._items)
-            self.command.words.append(Array(array[1], bool(array[2]), words))
-        elif (function := _FUNCTION.match(self.text, self.at)) and self.command.words in ([], ["function"]):
-            self.at = function.end()
-            self.command.words = ["function", function[1]]
-        else:
-            word = self._word()
-            if not (word.isdigit() and self.text.startswith(("<", ">"), self.at)):  # 2>&1
-                self.command.words.append(word)
+        self._waiting = []
 
     def _items(self) -> tuple[str, ...]:
         """The words of an array, to behind its bracket."""
         words: list[str] = []
-        while self._skip():
-            if self.text[self.at] == ")":
-                self.at += 1
-                return tuple(words)
-            if self.text[self.at] == "\n":
+        while (token := self.peek()) != ")":
+            if not token:
+                raise ValueError("no ) at the end")
+            if token == "\n":
                 self.at += 1
             else:
-                words.append(self._word(blanks=" \t\n)"))
-        raise ValueError("no ) at the end")
-
-    def _word(self, blanks: str = _NO_WORD) -> str:
-        start = self.at
-        if self._substitutes():
-            self.at = self._checked(lambda: _after(self.text, start + 2, ")", quoted=False))
-        while self.at < len(self.text) and self.text[self.at] not in blanks:
-            self.at = self._checked(lambda: after_element(self.text, self.at))
-        return self.text[start : self.at].replace("\\\n", "")
-
-    def _checked(self, read: Callable[[], T]) -> T:
-        where = self._where(self.at)
-        try:
-            return read()
-        except ValueError as error:
-            raise ConfigError(
-                f"{where}: found a quote or bracket that stays open until the end of the file, expected its "
-                "end; add it."
-            ) from error
+                words.append(self.word(blanks=" \t\n)"))
+        self.at += 1
+        return tuple(words)
