@@ -1,6 +1,7 @@
 """Processes that are forked from one with the imports: what they say, and that none is left."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -56,6 +57,19 @@ def test_a_process_is_what_was_asked(server: ForkServer, tmp_path: Path) -> None
 )
 def test_exit_codes(server: ForkServer, target: str, arguments: list[object], code: int) -> None:
     assert server.fork(target, arguments).wait(LIMIT_S) == code
+
+
+def test_more_files_may_be_open_than_select_takes() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        with ForkServer([]) as server:
+            assert server.fork("sys:exit", [7]).wait(LIMIT_S) == 7
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_runs_until_it_is_ended(server: ForkServer) -> None:

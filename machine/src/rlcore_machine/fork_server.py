@@ -53,7 +53,7 @@ class Forked:
 
     def started(self, timeout: float | None) -> bool:
         """Whether it is known within the time that it is there, or that it could not be forked."""
-        return self._pid is not None or bool(select.select([self._status], [], [], timeout)[0])
+        return self._pid is not None or bool(_readable([self._status], timeout))
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs; negative: the signal that ended it."""
@@ -85,7 +85,7 @@ class Forked:
             return None
         with contextlib.suppress(ProcessLookupError):
             _ = self.pid  # comes first
-        if self._code is None and select.select([self._status], [], [], timeout)[0]:
+        if self._code is None and _readable([self._status], timeout):
             with self._lock:
                 if self._code is None:  # no other thread has read it
                     code = self._next()
@@ -207,7 +207,7 @@ class ForkServer:
         if self.is_running():
             descriptor = os.pidfd_open(self.pid)
             os.kill(self.pid, signal.SIGTERM)  # which it ignores once it serves: it ends in order then
-            if not select.select([descriptor], [], [], _STOP_SECONDS)[0]:
+            if not _readable([descriptor], _STOP_SECONDS):
                 os.kill(self.pid, signal.SIGKILL)
             os.close(descriptor)
         if isinstance(server, int):
@@ -274,6 +274,17 @@ def main(control: str, leash: str, content: str, prepare: str, *preload: str) ->
         _serve(socket.socket(fileno=int(control)), int(leash), preload, (prepare, file.read()))
 
 
+def _readable(descriptors: Sequence[int], timeout: float | None) -> set[int]:
+    """Those with something to read, or whose other end is closed, within the seconds.
+
+    Not by `select`, which refuses descriptors from 1024 on.
+    """
+    polled = select.poll()
+    for descriptor in descriptors:
+        polled.register(descriptor, select.POLLIN)
+    return {ready for ready, _ in polled.poll(None if timeout is None else 1000 * timeout)}
+
+
 def _end_with(leash: int) -> None:
     """Have the kernel kill this process group once nobody holds the other end of the pipe `leash`.
 
@@ -287,7 +298,7 @@ def _end_with(leash: int) -> None:
     fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC)
     os.close(leash)
-    if select.select([own], [], [], 0)[0]:  # it ended before
+    if _readable([own], 0):  # it ended before
         os._exit(1)
 
 
@@ -309,7 +320,7 @@ def _serve(
         atexit.unregister(table)  # 30 ms in each fork, and nobody reads it
     settle_heap()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on the owner's end of `control` ends it
-    # `select` goes on after a signal's handler (PEP 475), so SIGCHLD wakes it by writing a byte.
+    # `poll` goes on after a signal's handler (PEP 475), so SIGCHLD wakes it by writing a byte.
     woken, wakes = socket.socketpair()
     woken.setblocking(False)
     wakes.setblocking(False)
@@ -319,11 +330,11 @@ def _serve(
     tie, held = os.pipe()  # this process alone holds `held`
     running: dict[int, _Running] = {}
     while True:
-        readable, _, _ = select.select([control, asked, woken], [], [])
-        if woken in readable:
+        readable = _readable([control.fileno(), asked.fileno(), woken.fileno()], None)
+        if woken.fileno() in readable:
             woken.recv(4096)
             _tell_ended(running)
-        for requests in {control, asked}.intersection(readable):
+        for requests in (requests for requests in (control, asked) if requests.fileno() in readable):
             text, descriptors, _, _ = socket.recv_fds(requests, _MAX_REQUEST, _MAX_DESCRIPTORS)
             if not text:  # the owner's end
                 _end_tied(running)

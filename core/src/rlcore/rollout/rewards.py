@@ -348,9 +348,9 @@ class _Worker:
             except RlcoreError as error:
                 groups.popleft().failed("start", str(error))
             except Exception as error:  # unforeseen: the process may be within an answer
-                self.kill()
                 while groups:  # or their askers would wait for ever
                     groups.popleft().fail(error)
+                self.kill()
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
