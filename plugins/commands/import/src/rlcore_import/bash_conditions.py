@@ -60,7 +60,8 @@ def matches(text: str | None, pattern: str, values: Values) -> Status:
 def is_open(word: str, values: Values) -> bool:
     """Whether it asks for what the caller of the script has set, if anything: `${A:-}`."""
     asked = _IF_SET.fullmatch(word)
-    return asked is not None and asked[1] not in values.variables and asked[1] not in values.arrays
+    known = (values.variables, values.arrays, values.unknown)
+    return asked is not None and not any(asked[1] in names for names in known)
 
 
 def near(named: str, script: Path) -> Path | None:

@@ -502,7 +502,11 @@ class Script:
         for text in map(self.values.text, texts):
             if (step := _STEP.fullmatch(text)) and bool(step[1]) != bool(step[3]):
                 value = self._set_sum(step[2], f"{step[2]}{(step[1] or step[3])[0]}1", where)
-                value = value if step[1] or value is None else self.values.sum(f"{value}-({step[3][0]}1)")
+                value = (
+                    value
+                    if step[1] or value is None
+                    else self.values.sum(f"{value}{'-' if step[3] == '++' else '+'}1")
+                )
             elif (setting := _SET.fullmatch(text)) and not SETS.search(setting[3]):
                 name, operator, right = setting.groups()
                 value = self._set_sum(name, f"{name}{operator}({right})" if operator else right, where)
