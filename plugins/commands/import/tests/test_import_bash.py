@@ -15,6 +15,7 @@ AS_BASH = {
     "f() { local LR=3; }\nLR=1\nf" + TRAIN + "$LR": "1",
     "f() { local A; A=3; }\nA=1\nf" + TRAIN + "$A": "1",
     "f() { local A=5; g; }\ng() { A=6; }\nA=1\nf" + TRAIN + "$A": "1",
+    "f() { return; }\nf && A=1\nfalse\nif f; then B=1; else B=2; fi" + TRAIN + "$A $B": "1 2",
     "f() { A=2; return; A=3; }\nf" + TRAIN + "$A": "2",
     "f() { A+=($1); }\nf 1\nf 2" + TRAIN + "${A[@]}": "1 2",
     "f() { shift; B=$1$#; }\nf a b c" + TRAIN + "$B": "b2",

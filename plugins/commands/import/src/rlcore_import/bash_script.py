@@ -91,6 +91,9 @@ class Script:
     _called: set[str] = field(default_factory=set)
     _branches: int = 0
     _maybe_returned: bool = False
+    _status: Status = True
+    """`$?`"""
+
     _doubt: str = ""
     """The last condition that is not known."""
 
@@ -214,7 +217,8 @@ class Script:
             status = self._apart(lambda: self._node(last))
         if status is None:
             self._doubt = f"`{' '.join(pipeline.text.split())}` ({pipeline.where})"
-        return negation(status) if pipeline.negated else status
+        self._status = negation(status) if pipeline.negated else status
+        return self._status
 
     def _apart(self, run: Callable[[], Status]) -> Status:
         """In a shell of its own: what it sets holds there alone."""
@@ -245,7 +249,7 @@ class Script:
                 ends.append((self.values, status))
             finally:
                 self._branches -= 1
-        self.values, self._doubt = before, doubt
+        self.values, self._doubt, self._status = before, doubt, None
         if not ends:
             raise next((leave for leave in leaves if leave.kind != "exit"), leaves[0])
         for leave in leaves:
@@ -523,7 +527,7 @@ class Script:
         return value
 
     def _leave(self, kind: str, more: str, where: str) -> Status:
-        status = int(more) == 0 if more.isdigit() else None if more else True
+        status = int(more) == 0 if more.isdigit() else None if more else self._status
         if kind == "return" and not self._running and len(self._open) < 2:
             return False  # bash reads on
         if kind in ("exit", "return"):
