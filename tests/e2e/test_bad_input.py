@@ -376,9 +376,9 @@ def test_a_run_folder_in_use(refused: Refused, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
-    _says(refused(*TRAIN, "--run-dir", str(folder)), "--run-dir", str(folder), "not empty")
+    for taken in (folder, folder / "mine.txt"):
+        _says(refused(*TRAIN, "--run-dir", str(taken)), f"--run-dir: '{taken}' is neither new nor an empty")
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
-    _says(refused(*TRAIN, "--run-dir", str(folder / "mine.txt")), "--run-dir", "file")
 
 
 def test_an_engine_that_is_not_installed(refused: Refused, tmp_path: Path) -> None:
