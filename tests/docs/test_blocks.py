@@ -241,5 +241,5 @@ def test_scores_of_a_page(here: Path) -> None:
     compute_score = runpy.run_path("score.py")["compute_score"]
     assert [compute_score("x", text, "72") for text in ("so 72", "so 7", "")] == [1.0, 0.0, 0.0]
     Path("rewards.py").write_text(files["rewards.py"])
-    brevity = runpy.run_path("rewards.py")["brevity"]
-    assert brevity(completions=[[{"role": "assistant", "content": "abc"}]]) == [0.25]
+    terse = runpy.run_path("rewards.py")["terse"]
+    assert terse(completions=[[{"role": "assistant", "content": "abc"}]]) == [0.25]

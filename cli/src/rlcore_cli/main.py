@@ -38,7 +38,7 @@ def main() -> NoReturn:
     """The console script."""
     code = run(sys.argv[1:])
     # All is said. Ctrl-C while Python ends would make another exit code of it, and so would a library whose
-    # threads outlive the interpreter: Ray's have crashed there.
+    # threads outlive the interpreter: a cluster's have crashed there.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -338,7 +338,7 @@ class EngineClient:
         if not isinstance(answer, dict) or key not in answer:
             raise EngineError(
                 f"The server at {self.url} answered {path} with {str(answer)[:SHOWN_CHARS]!r}, expected a "
-                f"JSON object with {key!r}: it does not speak SGLang's protocol."
+                f"JSON object with {key!r}: it is no engine of this kind."
             )
         return answer
 

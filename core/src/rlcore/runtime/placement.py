@@ -219,7 +219,7 @@ def _slots(
     Among equal ones, those of this host come first, and hosts stay together. `numbered`: the slots name their
     devices, and those of one host are in the order of their devices.
     """
-    if not bundles:  # Ray takes no empty placement group
+    if not bundles:  # a cluster need not reserve nothing
         return _Slots([], [], [])
     frozen, end = len(served.frozen), len(bundles) - served.rollout_workers
     others = ["frozen models"] * bool(frozen) + ["rollout workers"] * bool(served.rollout_workers)
