@@ -237,7 +237,7 @@ async def test_a_server_of_another_kind_is_told(said: object, shown: str) -> Non
 
     async with serving({"/server_info": hello, "/model_info": hello, "/generate": hello}) as client:
         expected = (
-            f"at {client.url} answered %s with .*{shown}.*, expected a JSON object with '%s': it does not"
+            f"at {client.url} answered %s with .*{shown}.*, expected a JSON object with '%s': it is no engine"
         )
         for ask, path, key in (
             (client.server_info, "/server_info", "version"),
