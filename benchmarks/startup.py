@@ -6,7 +6,6 @@ import contextlib
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -95,9 +94,9 @@ def _row(name: str, seconds: float, empty: float, limit: float | None) -> Row:
 
 
 def _first_step(args: object, *flags: str, lanes: Lanes | None = None) -> CommandRun:
-    folder = Path(tempfile.mkdtemp(prefix="startup-", dir=vars(args)["work"])) / "run"
     chosen = ("--algo", "grpo", "--model", "qwen3", "--steps", "1")
-    run = train(folder, *chosen, *flags, watch=lanes.look if lanes else None)
+    watch = lanes.look if lanes else None
+    run = train(vars(args)["work"] / "startup", *chosen, *flags, watch=watch)
     say(f"first step after {run.first_step_s:.1f} s")
     return run
 
