@@ -1,6 +1,5 @@
 """The `rlcore` program: loads the plugins, collects their commands, and turns errors into one sentence."""
 
-import atexit
 import errno
 import json
 import os
@@ -8,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -17,7 +15,7 @@ from rlcore.api.errors import PluginError, RlcoreError, did_you_mean
 from rlcore_cli import __version__, plugin
 from rlcore_cli.program import Program, early_options, help_of, split, start
 from rlcore_jsonl import plugin as jsonl
-from rlcore_machine import Terminated
+from rlcore_machine import Terminated, end_process
 
 INTERRUPTED, TERMINATED = 130, 143
 USAGE = 2
@@ -37,14 +35,9 @@ AS_JSON = "--json"
 def main() -> NoReturn:
     """The console script."""
     code = run(sys.argv[1:])
-    # All is said. Ctrl-C while Python ends would make another exit code of it, and so would a library whose
-    # threads outlive the interpreter: a cluster's have crashed there.
+    # All is said, and Ctrl-C while Python ends would make another exit code of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-    os._exit(code)
+    end_process(code)
 
 
 def run(args: Sequence[str]) -> int:

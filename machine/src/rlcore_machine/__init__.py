@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rlcore_machine.fork_server import Forked, ForkServer, name_process
+from rlcore_machine.fork_server import Forked, ForkServer, end_process, name_process
 from rlcore_machine.heap import defer_collection, deferred_collection, keep_memory, settle_heap
 from rlcore_machine.network import LOOPBACK, HeldPort, free_port, listen
 from rlcore_machine.threads import compute_threads, switch_threads_often
@@ -23,6 +23,7 @@ __all__ = [
     "compute_threads",
     "defer_collection",
     "deferred_collection",
+    "end_process",
     "end_tasks",
     "free_port",
     "keep_memory",
