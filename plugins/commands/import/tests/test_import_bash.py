@@ -61,7 +61,9 @@ def _in_bash(folder: Path) -> list[str]:
     program.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {folder}/given\n')
     program.chmod(0o755)
     path = os.pathsep.join((str(program.parent), "/usr/bin", "/bin"))
-    subprocess.run(["bash", "run.sh"], cwd=folder, env={"PATH": path}, stdin=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        ["bash", "run.sh"], cwd=folder, env={"PATH": path}, stdin=subprocess.DEVNULL, check=False, timeout=60
+    )
     return (folder / "given").read_text().split("\0")[:-1]
 
 

@@ -325,7 +325,7 @@ def _fewer_processes() -> Iterator[None]:
     """Within, a Ray of the run's own starts without its autoscaler, its API server and a reader of its logs.
 
     Nobody asks them for anything (without the dashboard, the server would only report usage, which is off).
-    While they start the rest waits: for one second of 14 to 16 until the first step, and often for another,
+    While they start the rest waits: for more than a second of 15 until the first step, and often for another,
     since Ray looks once a second for its raylet. `ray start --no-monitor` leaves out the first; `ray.init`
     has no such option.
     """
