@@ -1,6 +1,6 @@
 """From a run script, or a list of arguments, to flags and their values.
 
-Of bash, what run scripts are made of is read (`bash_script`). Nothing is executed.
+Of bash, what run scripts are made of is read (`bash.script`). Nothing is executed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlcore import ConfigError
-from rlcore_import.bash_script import Script, as_name
-from rlcore_import.bash_training import ENTRY
-from rlcore_import.bash_values import Values
+from rlcore_import.bash.script import Script, as_name
+from rlcore_import.bash.training import ENTRY
+from rlcore_import.bash.values import Values
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Literal
 
 from rlcore import ConfigError
-from rlcore_import.bash_conditions import Status, any_of, holds, is_open, matches, near, negation
-from rlcore_import.bash_sums import SETS
-from rlcore_import.bash_training import LOOKS_AT, STARTS, entry, flags_of, second_command, within_text
-from rlcore_import.bash_tree import Case, Chain, Function, Group, If, Loop, Node, Pipeline, commands, parse
-from rlcore_import.bash_values import ARGUMENTS, Values, braced, is_known, plain
-from rlcore_import.bash_words import Array, Command
+from rlcore_import.bash.conditions import Status, any_of, holds, is_open, matches, near, negation
+from rlcore_import.bash.sums import SETS
+from rlcore_import.bash.training import LOOKS_AT, STARTS, entry, flags_of, second_command, within_text
+from rlcore_import.bash.tree import Case, Chain, Function, Group, If, Loop, Node, Pipeline, commands, parse
+from rlcore_import.bash.values import ARGUMENTS, Values, braced, is_known, plain
+from rlcore_import.bash.words import Array, Command
 
 _DECLARE = {"declare", "typeset", "export", "local", "readonly"}
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)

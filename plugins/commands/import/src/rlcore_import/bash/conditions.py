@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rlcore_import.bash_values import Values, is_known, plain
+from rlcore_import.bash.values import Values, is_known, plain
 
 Status = bool | None
 _BETWEEN: dict[str, Callable[[int, int], bool]] = {

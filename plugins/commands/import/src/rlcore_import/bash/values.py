@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore import ConfigError
-from rlcore_import.bash_sums import SETS, of_sum
-from rlcore_import.bash_words import after_element
+from rlcore_import.bash.sums import SETS, of_sum
+from rlcore_import.bash.words import after_element
 
 _SPLIT, _EMPTY, _HELD, _HELD_QUOTED, _END = "\0\1\2\3\4"
 """Marks: words end here, "", an unknown value outside of quotes, one within, and where it ends."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rlcore import ConfigError
-from rlcore_import.bash_words import Command, Reader
+from rlcore_import.bash.words import Command, Reader
 
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)\s*")
 _NAME = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*(?:\([ \t]*\))?\s*")
