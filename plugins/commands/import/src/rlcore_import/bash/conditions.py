@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rlcore_import.bash.values import Values, is_known, plain
+from rlcore_import.bash.marks import is_known, plain
+from rlcore_import.bash.values import Values
 
 Status = bool | None
 _BETWEEN: dict[str, Callable[[int, int], bool]] = {

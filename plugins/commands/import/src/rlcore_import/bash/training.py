@@ -1,8 +1,16 @@
-"""Which command of a bash script starts the training, and what is wrong where it is another one."""
+"""The training command of a bash script."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from rlcore import ConfigError
+from rlcore_import.bash.marks import plain
+from rlcore_import.bash.values import Values
+from rlcore_import.bash.variables import ARGUMENTS
 
 ENTRY = re.compile(r"\S*\btrain\w*\.py")
 """The training program."""
@@ -18,6 +26,76 @@ LOOKS_AT = {
 
 _LOOKS_FOR = {"grep", "kill", "pgrep", "pkill"}
 """These also behind `sudo` or `docker exec`."""
+
+ARRAY_USED = re.compile(r"\"?\$\{([A-Za-z_]\w*)\[")
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training command so far. `others`: commands with flags of arrays that do not name the program.
+
+    `started`: where it stands. `quoted`: where it stands within a text. `is_last`: whether no other command
+    came after it.
+    """
+
+    command: tuple[str, ...] = ()
+    started: str = ""
+    others: tuple[tuple[str, list[str]], ...] = ()
+    quoted: str = ""
+    is_last: bool = False
+
+    def look(self, text: str, where: str) -> Self:
+        """`text` may hold the command."""
+        return replace(self, quoted=where) if STARTS.search(text) else self
+
+    def start(self, where: str, words: list[str], fields: list[str], values: Values, gone: list[str]) -> Self:
+        """The command begins; `take` says the rest."""
+        if self.started:
+            raise ConfigError(second_command(where, self.started))
+        return replace(self, started=where).take(where, words, fields, values, gone)
+
+    def take(self, where: str, words: list[str], fields: list[str], values: Values, gone: list[str]) -> Self:
+        """Into the command, `words` as `fields`. ConfigError: an array of it is not known.
+
+        `gone`: files that the script reads and that are not there, each with its place.
+        """
+        text = " ".join([*words, *map(plain, fields)])
+        for name in [*ARRAY_USED.findall(text), *([ARGUMENTS] if re.search(r"\$\{?[@*]", text) else [])]:
+            if why := values.unknown.get(name):
+                raise ConfigError(_unknown(where, name, why))
+            if gone and name not in values.arrays and name not in values.variables:
+                raise ConfigError(
+                    f"{where}: found {name}, which the script does not set, expected an array from "
+                    f"{' or '.join(gone)}, which is not there; put that file there."
+                )
+        if unknown := next(
+            (word for word in map(plain, fields) if re.search(r"\$\{!?\w+\[[@*]\]", word)), None
+        ):
+            raise ConfigError(
+                f"{where}: found {unknown}, expected a whole array such as ${{ARGS[@]}}; write it so."
+            )
+        return replace(self, command=(*self.command, *fields), is_last=True)
+
+    def maybe(self, where: str, words: list[str], fields: list[str], values: Values) -> Self:
+        """Keep a command that is handed flags of arrays, for a script that does not name the program."""
+        used = ARRAY_USED.findall(" ".join(words))
+        arrays = [values.arrays.get(name, []) for name in used]
+        if any(flags_of(items[:1]) for items in arrays):
+            return replace(self, others=(*self.others, (where, fields)))
+        return self
+
+    def of_others(self, values: Values) -> Sequence[str]:
+        """Of a script that names no training program: the flags of its one command, or of its arrays."""
+        if len(self.others) > 1:
+            (first, _), (second, _) = self.others[:2]
+            raise ConfigError(second_command(second, first))
+        for _, words in self.others:
+            return flags_of(words)
+        for name, why in values.unknown.items():
+            if name.endswith("ARGS"):
+                raise ConfigError(_unknown(str(values.script), name, why))
+        arrays = [items for items in values.arrays.values() if flags_of(items[:1])]
+        return [item for items in arrays for item in items]
 
 
 def entry(fields: list[str]) -> int | None:
@@ -46,4 +124,13 @@ def within_text(where: str) -> str:
     return (
         f"{where}: found the training command inside a quoted text, expected it as a command of its own; "
         "write it on a line without the quotes around it."
+    )
+
+
+def _unknown(where: str, name: str, why: str) -> str:
+    used, name = ("$@", "ARGS") if name == ARGUMENTS else (name, name)
+    more = ", or give the variables that it depends on with --var NAME=VALUE" if "changes" in why else ""
+    return (
+        f"{where}: found {used}, which {why}, expected an array in one piece such as {name}=(--lr 1e-6); "
+        f"write it so{more}."
     )
