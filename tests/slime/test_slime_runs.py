@@ -33,7 +33,11 @@ NO_FIT = {"glm4.7-30B-A3B": "EP × PP = 16 does not divide 8 GPUs"}
 @pytest.mark.parametrize("name", RUNS)
 def test_a_script_translates(name: str) -> None:
     rows = translated(name, REGISTRY).rows
-    found = {row.flag for row in rows if row.said.verdict in (FlagVerdict.IMPOSSIBLE, FlagVerdict.UNKNOWN)}
+    found = {
+        row.flag
+        for row in rows
+        if row.said.verdict in (FlagVerdict.IMPOSSIBLE, FlagVerdict.OPEN, FlagVerdict.UNKNOWN)
+    }
     assert found == NO_BRIDGE.get(name, set())
     assert set(SIZES) | set(NO_BRIDGE) == set(RUNS)
 

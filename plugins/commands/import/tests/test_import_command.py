@@ -26,6 +26,20 @@ def test_the_toml_goes_to_stdout_and_the_table_to_stderr(capsys: pytest.CaptureF
     assert "3 translated, 1 no meaning, 1 implied, 2 not possible" in err
 
 
+def test_flags_of_unknown_variables_are_left_out_and_the_variables_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("ARGS=(\n --lr 1e-5\n --seed $SEED\n --hf-checkpoint ${BASE}/m --prompt-data ${BASE}/d\n)\n")
+    assert run(["import", "slime", str(script)]) == 0
+    out, err = capsys.readouterr()
+    found = tomllib.loads(out)
+    assert found["lr"] == 1e-5
+    assert not {"model", "data"} & set(found)
+    assert "not known depends on BASE" in " ".join(err.split())
+    assert err.endswith("--seed, --hf-checkpoint, --prompt-data. Add --var SEED=VALUE --var BASE=VALUE.\n")
+
+
 def test_a_script_is_written_to_a_file_and_flags_override_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

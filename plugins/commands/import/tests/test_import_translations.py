@@ -192,7 +192,6 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
         ("--hidden-dropout 0.1", "--hidden-dropout"),
         ("--update-weights-interval 4", "--update-weights-interval"),
         ("--lr-decay-style WSD", "--lr-decay-style"),
-        ("--actor-num-nodes $NODES --lr 1", "--actor-num-nodes"),
         ("--ft-components rollout train", "--ft-components"),
         ("--eval-num-gpus 6 --rollout-num-gpus 4 --rollout-num-gpus-per-engine 4", "--eval-num-gpus"),
         ("--critic-load A --critic-save B", "--critic-load"),

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 @click.command()
 @click.argument("samples", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write; a new one."
+    "--out", "-o", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write; a new one."
 )
 def pairs(samples: tuple[Path, ...], out: Path) -> None:
     """Pair the best and the worst response to each prompt in SAMPLES (RUN/samples/rollout-N.jsonl)."""

@@ -13,12 +13,17 @@ import click
 from rlcore import ConfigError, dump_settings, replace_file
 from rlcore_cli.program import Program
 from rlcore_import.arguments import Arguments, of_script, of_words, variables
-from rlcore_import.translation import FlagVerdict, Row, Translation
+from rlcore_import.translation import FlagVerdict, Row, Translation, variables_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLOURS = {FlagVerdict.IMPOSSIBLE: "red", FlagVerdict.UNKNOWN: "red", FlagVerdict.TRANSLATED: "green"}
+COLOURS = {
+    FlagVerdict.TRANSLATED: "green",
+    FlagVerdict.IMPOSSIBLE: "red",
+    FlagVerdict.OPEN: "red",
+    FlagVerdict.UNKNOWN: "red",
+}
 WIDTH = 120
 
 
@@ -34,8 +39,12 @@ def import_runs() -> None:
         "allow_interspersed_args": True,
     }
 )
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Write the TOML here, not to stdout.")
-@click.option("--var", "given", multiple=True, metavar="NAME=VALUE", help="A variable that the script sets.")
+@click.option(
+    "--out", "-o", "output", type=click.Path(path_type=Path), help="Write the TOML here, not to stdout."
+)
+@click.option(
+    "--var", "given", multiple=True, metavar="NAME=VALUE", help="The value of a shell variable of the script."
+)
 @click.option("--ignore-unknown", "ignore", is_flag=True, help="Leave unknown flags out.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE | FLAG…")
 @click.pass_obj
@@ -56,6 +65,7 @@ def slime(
     translation = translate(_arguments(words, variables(given)), program.plugins.registry)
     text = "# From a run of slime, by rlcore import.\n" + dump_settings(translation.settings)
     _report(translation)
+    _name_open(translation.rows)
     unknown = [row.flag for row in translation.rows if row.said.verdict is FlagVerdict.UNKNOWN]
     if unknown and not ignore:
         raise ConfigError(
@@ -98,6 +108,17 @@ def _report(translation: Translation[Any]) -> None:
         highlight=False,
         markup=False,
     )
+
+
+def _name_open(rows: list[Row]) -> None:
+    """Which variables to give, where flags depend on them."""
+    rows = [row for row in rows if row.said.verdict is FlagVerdict.OPEN]
+    if names := variables_of([value for row in rows for value in row.values]):
+        left = ", ".join(row.flag for row in rows)
+        given = " ".join(f"--var {name}=VALUE" for name in names)
+        click.secho(
+            f"Left out, for rlcore does not know their variables: {left}. Add {given}.", fg="red", err=True
+        )
 
 
 def _table(rows: list[Row]) -> Table:

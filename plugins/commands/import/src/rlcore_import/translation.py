@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -24,6 +24,7 @@ class FlagVerdict(StrEnum):
     IMPLIED = "implied"
     IDLE = "no meaning"
     IMPOSSIBLE = "not possible"
+    OPEN = "not known"
     UNKNOWN = "unknown"
 
 
@@ -37,6 +38,11 @@ class Said:
     verdict: FlagVerdict
     text: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def variables_of(values: Sequence[str]) -> list[str]:
+    """The shell variables that the values of a flag name, once each."""
+    return list(dict.fromkeys(name for value in values for name in re.findall(r"\$\{?([A-Za-z_]\w*)", value)))
 
 
 def implied(why: str) -> Said:
@@ -112,9 +118,12 @@ class Translation(Generic[RunT]):
         ):
             if why:
                 return Said(verdict, why)
-        unset = next((value for value in values if "$" in value), None)
-        if unset is not None:
-            return impossible(f"the script sets {unset} as it runs; say it with --var NAME=VALUE")
+        if open_ := [value for value in values if "$" in value]:
+            names = variables_of(open_)
+            why = (
+                f"depends on {' and '.join(names)}" if names else "a program prints its value; write it there"
+            )
+            return Said(FlagVerdict.OPEN, why)
         if rule.by:
             computed = self.computed[rule.by](self.run, flag.removeprefix("--"))
             return computed if isinstance(computed, Said) else _translated(computed)
