@@ -30,7 +30,8 @@ def test_flags_of_unknown_variables_are_left_out_and_the_variables_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "run.sh"
-    script.write_text("ARGS=(\n --lr 1e-5\n --seed $SEED\n --hf-checkpoint ${BASE}/m --prompt-data ${BASE}/d\n)\n")
+    files = "--hf-checkpoint ${BASE}/m --prompt-data ${BASE}/d"
+    script.write_text(f"ARGS=(\n --lr 1e-5\n --seed $SEED\n {files}\n)\n")
     assert run(["import", "slime", str(script)]) == 0
     out, err = capsys.readouterr()
     found = tomllib.loads(out)
