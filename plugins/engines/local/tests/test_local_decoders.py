@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from rlcore.api.errors import ModelError
 from rlcore.checksums import checksum
+from rlcore_local.loading import ALIGNMENT
 from rlcore_local.weights import Weights
 from rlcore_toolkit import cpu_kernels
 
@@ -39,6 +41,17 @@ def expected(model: Any, prompt: list[int], output: list[int], temperature: floa
 
 def logprobs(entries: list[list[Any]]) -> list[float]:
     return [value for value, _, _ in entries]
+
+
+def test_weights_begin_where_torch_puts_them_and_not_where_a_file_has_them(
+    model_path: Callable[..., Path],
+) -> None:
+    path = model_path("qwen3")
+    with safe_open(path / "model.safetensors", "pt") as file:
+        mapped = [file.get_tensor(name) for name in file.keys()]  # noqa: SIM118  # no mapping
+    assert any(tensor.data_ptr() % ALIGNMENT for tensor in mapped)
+    weights = Weights(path, torch.float32, None)
+    assert not any(tensor.data_ptr() % ALIGNMENT for tensor in weights.model.parameters())
 
 
 @pytest.mark.parametrize("family", PATHS)

@@ -9,6 +9,10 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 from rlcore import ModelError, first_line
 
+ALIGNMENT = 64
+"""Bytes, as torch allocates. On some processors MKL's last bit depends on where a matrix begins, and within a
+mapped file that depends on what stands before it."""
+
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -50,6 +54,9 @@ def load_tensors(
 def _for_inference(model: PreTrainedModel) -> PreTrainedModel:
     model.requires_grad_(False)
     model.train(False)
+    for weight in model.parameters():
+        if weight.data_ptr() % ALIGNMENT:
+            weight.data = weight.data.clone()
     return model
 
 
