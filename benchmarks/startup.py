@@ -168,10 +168,9 @@ class Lanes:
         axes.set_ylim(len(lanes) - 0.4, -1.2)
         axes.set_xlabel("seconds since the command began")
         cores = sorted({core for pid in lanes for _, core in self._bars[pid]})
-        axes.legend(
-            handles=[Patch(color=f"C{core}", label=f"core {core}") for core in cores], loc="lower right"
-        )
-        figure.savefig(IMAGES / "startup.svg", metadata={"Date": None})
+        handles = [Patch(color=f"C{core}", label=f"core {core}") for core in cores]
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+        figure.savefig(IMAGES / "startup.svg", metadata={"Date": None}, bbox_inches="tight")
 
 
 if __name__ == "__main__":
