@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from rlcore import CLASSIFIER_HEAD, ModelError, torch_dtype
-from rlcore_local.loading import context_length_of, device_named, load_config, load_tokenizer
+from rlcore_local.loading import context_length_of, device_named, load_config, load_tokenizer, place
 from rlcore_local.settings import Settings
 from rlcore_local.weights import load_full
 from rlcore_machine import compute_threads
@@ -20,7 +20,7 @@ class Classifier:
     def __init__(self, settings: Settings) -> None:
         compute_threads(settings.threads)
         self.model = _load(settings)
-        self.model.to(device_named(settings.device))  # type: ignore[arg-type]  # as in `Weights`
+        place(self.model, device_named(settings.device))
         self.context_length = context_length_of(self.model.config, settings.context_length)
         self.tokenizer = load_tokenizer(settings.model_path)
         self.vocab_size: int = self.model.config.get_text_config().vocab_size

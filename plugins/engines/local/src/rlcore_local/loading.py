@@ -54,10 +54,15 @@ def load_tensors(
 def _for_inference(model: PreTrainedModel) -> PreTrainedModel:
     model.requires_grad_(False)
     model.train(False)
-    for weight in model.parameters():
+    return model
+
+
+def place(model: PreTrainedModel, device: torch.device) -> None:
+    """Move the model to `device`; on the CPU, each weight to where torch would have put it."""
+    model.to(device)  # type: ignore[arg-type]  # transformers' wrapper hides the signature
+    for weight in model.parameters() if device.type == "cpu" else ():
         if weight.data_ptr() % ALIGNMENT:
             weight.data = weight.data.clone()
-    return model
 
 
 def load_tokenizer(model_path: Path) -> PreTrainedTokenizerBase | None:

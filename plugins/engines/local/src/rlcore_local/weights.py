@@ -19,7 +19,14 @@ from rlcore_local.decoder import Decoder
 from rlcore_local.fp8 import Fp8Held
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
-from rlcore_local.loading import context_length_of, device_named, load_config, load_tensors, load_weights
+from rlcore_local.loading import (
+    context_length_of,
+    device_named,
+    load_config,
+    load_tensors,
+    load_weights,
+    place,
+)
 from rlcore_local.requests import RequestError
 from rlcore_local.routed import RoutedExperts
 from rlcore_toolkit import Offload, apply_delta, by_rows, copy_into
@@ -67,7 +74,7 @@ class Weights:
     ) -> None:
         self.device = device_named(device)
         model, self._fp8 = load_model(model_path, dtype)
-        model.to(self.device)  # type: ignore[arg-type]  # transformers' wrapper hides the signature
+        place(model, self.device)
         self.model = model
         self._offload = Offload()
         self.context_length = context_length_of(self.model.config, context_length)
