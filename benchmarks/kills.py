@@ -43,7 +43,7 @@ ALONE = ("--cluster", "processes")
 LIMIT_S = 120.0
 UNPROMISED = (
     *("time/", "perf/", "rollout/tokens_per_s", "rollout/reward_failed", "rollout/reward_timed_out"),
-    *("rollout/crashed", "rollout/aborted", "rollout/failed", "engine/replaced"),
+    *("rollout/crashed", "rollout/aborted", "rollout/failed", "engine/"),
 )
 
 ENGINE = "rlcore_local"
