@@ -30,7 +30,7 @@ def test_flags_of_unknown_variables_are_left_out_and_the_variables_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "run.sh"
-    files = "--hf-checkpoint ${BASE}/m --prompt-data ${BASE}/d"
+    files = "--hf-checkpoint ${BASE}/m --prompt-data ${BASE}/d --lr-warmup-iters $(steps $OWN)"
     script.write_text(f"ARGS=(\n --lr 1e-5\n --seed $SEED\n {files}\n)\n")
     assert run(["import", "slime", str(script)]) == 0
     out, err = capsys.readouterr()
@@ -38,6 +38,7 @@ def test_flags_of_unknown_variables_are_left_out_and_the_variables_named(
     assert found["lr"] == 1e-5
     assert not {"model", "data"} & set(found)
     assert "not known depends on BASE" in " ".join(err.split())
+    assert "not known a program prints its value" in " ".join(err.split())
     assert err.endswith("--seed, --hf-checkpoint, --prompt-data. Add --var SEED=VALUE --var BASE=VALUE.\n")
 
 

@@ -112,7 +112,7 @@ def _report(translation: Translation[Any]) -> None:
 
 def _name_open(rows: list[Row]) -> None:
     """Which variables to give, where flags depend on them."""
-    rows = [row for row in rows if row.said.verdict is FlagVerdict.OPEN]
+    rows = [row for row in rows if row.said.verdict is FlagVerdict.OPEN and variables_of(row.values)]
     if names := variables_of([value for row in rows for value in row.values]):
         left = ", ".join(row.flag for row in rows)
         given = " ".join(f"--var {name}=VALUE" for name in names)

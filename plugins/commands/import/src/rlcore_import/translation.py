@@ -41,8 +41,9 @@ class Said:
 
 
 def variables_of(values: Sequence[str]) -> list[str]:
-    """The shell variables that the values of a flag name, once each."""
-    return list(dict.fromkeys(name for value in values for name in re.findall(r"\$\{?([A-Za-z_]\w*)", value)))
+    """The shell variables that the values of a flag name, once each; not those that a program is handed."""
+    known = " ".join(value for value in values if "$(" not in value)
+    return list(dict.fromkeys(re.findall(r"\$\{?([A-Za-z_]\w*)", known)))
 
 
 def implied(why: str) -> Said:
@@ -118,11 +119,9 @@ class Translation(Generic[RunT]):
         ):
             if why:
                 return Said(verdict, why)
-        if open_ := [value for value in values if "$" in value]:
-            names = variables_of(open_)
-            why = (
-                f"depends on {' and '.join(names)}" if names else "a program prints its value; write it there"
-            )
+        if any("$" in value for value in values):
+            names = " and ".join(variables_of(values))
+            why = f"depends on {names}" if names else "a program prints its value; write it there"
             return Said(FlagVerdict.OPEN, why)
         if rule.by:
             computed = self.computed[rule.by](self.run, flag.removeprefix("--"))
