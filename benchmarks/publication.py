@@ -272,19 +272,20 @@ def main() -> None:
         rows += asyncio.run(measured(local, LOCAL, SIZES[name], args))
     for name in args.sglang_sizes if args.sglang_python else ():
         rows += asyncio.run(measured(sglang, SGLANG, SIZES[name], args))
-    rows += _kept(rows)
+    rows = _with_earlier(rows)
     publish("publication", facts, {"rows": rows, "repeats": args.repeats}, table(rows), dry=args.dry)
 
 
-def _kept(rows: Sequence[Row]) -> list[Row]:
-    """Earlier rows of what was not measured now."""
+def _with_earlier(rows: Sequence[Row]) -> list[Row]:
+    """Also the stored rows of what was not measured now; by engine and size."""
     keys = ("parameters", "engine", "way")
     measured_now = {tuple(row[key] for key in keys) for row in rows}
-    return [
-        row | {"peak MB": row.get("peak MB")}
-        for row in stored_rows("publication")
-        if tuple(row[key] for key in keys) not in measured_now
+    earlier = [
+        row for row in stored_rows("publication") if tuple(row[key] for key in keys) not in measured_now
     ]
+    return sorted(
+        [*rows, *earlier], key=lambda row: (row["engine"], float(row["parameters"].removesuffix(" M")))
+    )
 
 
 if __name__ == "__main__":
