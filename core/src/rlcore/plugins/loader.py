@@ -10,17 +10,16 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import queue
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 import pluggy
 
@@ -126,25 +125,24 @@ def load(
     own = {one.point.name: one for one in found if _is_kept(one, kept)}
     _check_switches(switches, points, kept)
     plugin_files = files.read_all(switches.files)
-    with _SlowImports(warn) as slow:
-        loader = _Loader(slow)
-        for name, module in kept.items():
-            whose = own.get(name)
-            info = PluginInfo(
-                name=name,
-                dist=whose.dist if whose else UNKNOWN,
-                version=whose.version if whose else rlcore.__version__,
-                origin=module.__name__,
-                is_kept=True,
-            )
-            loader.add(info, partial(import_module, module.__name__))
-        for one in points:
-            is_on = switches.only is None or not one.names.isdisjoint(switches.only)
-            if is_on and one.names.isdisjoint(switches.off):
-                _add_installed(loader, one, points)
-        for file in plugin_files:
-            loader.add_file(file)
-        loader.add_functions()
+    loader = _Loader(warn)
+    for name, module in kept.items():
+        whose = own.get(name)
+        info = PluginInfo(
+            name=name,
+            dist=whose.dist if whose else UNKNOWN,
+            version=whose.version if whose else rlcore.__version__,
+            origin=module.__name__,
+            is_kept=True,
+        )
+        loader.add(info, partial(import_module, module.__name__))
+    for one in points:
+        is_on = switches.only is None or not one.names.isdisjoint(switches.only)
+        if is_on and one.names.isdisjoint(switches.off):
+            _add_installed(loader, one, points)
+    for file in plugin_files:
+        loader.add_file(file)
+    loader.add_functions()
     if switches.strict and loader.broken:
         first = loader.broken[0]
         raise PluginError(ended(f"plugin {first.name!r} of {first} is broken: {first.error}"))
@@ -164,8 +162,8 @@ def load(
 class _Loader:
     """The manager under construction."""
 
-    def __init__(self, slow: _SlowImports) -> None:
-        self._slow = slow
+    def __init__(self, warn: Callable[[str], object]) -> None:
+        self._warn = warn
         self.manager = pluggy.PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         self.infos: list[PluginInfo] = []
@@ -175,13 +173,13 @@ class _Loader:
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
-        self._slow.begin(info)
         try:
-            with redirect_stdout(sys.stderr):  # stdout is the answer, of --json for example
+            # stdout is the answer, of --json for example
+            with _told_while_slow(info, self._warn), redirect_stdout(sys.stderr):
                 module = import_it()
                 _check_hooks(self.manager, module)
                 self.manager.register(module, name=info.name)
-                entries, adapters = self._records(info, module), self._adapters(info, module)
+                entries, adapters = list(self._records(info, module)), list(self._adapters(info, module))
             self.entries += entries
             self.adapters += adapters
         except (Exception, SystemExit) as error:  # a script that ends itself must not end rlcore
@@ -195,22 +193,18 @@ class _Loader:
         """Remember a plugin as broken."""
         self.broken.append(Broken(**vars(info), error=error))
 
-    def _records(self, info: PluginInfo, module: ModuleType) -> list[Entry]:
-        entries = []
+    def _records(self, info: PluginInfo, module: ModuleType) -> Iterator[Entry]:
         for kind, rules in RULES.items():
             for record in self._yielded(rules.hook, module):
                 if complaint := check(kind, record):
                     raise PluginError(complaint)
-                entries.append(Entry(kind=kind, record=record, provider=info))
-        return entries
+                yield Entry(kind=kind, record=record, provider=info)
 
-    def _adapters(self, info: PluginInfo, module: ModuleType) -> list[Adapter]:
-        adapters = []
+    def _adapters(self, info: PluginInfo, module: ModuleType) -> Iterator[Adapter]:
         for record in self._yielded("rlcore_reward_adapters", module):
             if complaint := check_adapter(record):
                 raise PluginError(complaint)
-            adapters.append(Adapter(record=record, provider=info))
-        return adapters
+            yield Adapter(record=record, provider=info)
 
     def _yielded(self, hook: str, module: ModuleType) -> Iterator[Any]:
         # Its own implementations alone: a call through the hook would ask every plugin again.
@@ -236,39 +230,21 @@ class _Loader:
                 self.entries += _functions(info, module, self.adapters)
 
 
-class _SlowImports:
-    """Says of each plugin that takes long to import that it does.
+@contextmanager
+def _told_while_slow(info: PluginInfo, warn: Callable[[str], object]) -> Iterator[None]:
+    """Says of a plugin that takes long to import that it does.
 
     It says so from a thread and while it lasts: an import that never ends would leave every command without
     a word.
     """
-
-    def __init__(self, warn: Callable[[str], object]) -> None:
-        self._warn = warn
-        self._begun: queue.SimpleQueue[PluginInfo | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._begun.put(None)
-        self._thread.join()  # what runs next may fork
-
-    def begin(self, info: PluginInfo) -> None:
-        """The import of a plugin begins, and that of the one before has ended."""
-        self._begun.put(info)
-
-    def _run(self) -> None:
-        following = self._begun.get()
-        while following is not None:
-            info = following
-            try:
-                following = self._begun.get(timeout=SLOW_S)
-            except queue.Empty:
-                self._warn(_slow(info))
-                following = self._begun.get()
+    timer = threading.Timer(SLOW_S, lambda: warn(_slow(info)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # what runs next may fork
 
 
 def _slow(info: PluginInfo) -> str:
@@ -313,21 +289,19 @@ def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
 def _add_installed(loader: _Loader, one: Installed, others: Iterable[Installed]) -> None:
     name = one.point.name
     info = PluginInfo(name=name, dist=one.dist, version=one.version, origin=one.point.value)
+    rivals = sorted({f"{rival.dist} {rival.version}" for rival in others if rival.point.name == name})
     if name in (known.name for known in loader.infos):
         loader.reject(info, f"the name {name!r} is rlcore's own; choose another")
-        return
-    rivals = sorted({f"{rival.dist} {rival.version}" for rival in others if rival.point.name == name})
-    if len(rivals) > 1:
+    elif len(rivals) > 1:
         loader.reject(info, f"the name {name!r} is taken by {' and '.join(rivals)}; uninstall one")
-        return
-    if one.unmet is not None:
+    elif one.unmet is not None:
         loader.reject(
             info,
             f"it asks for rlcore{one.unmet}, and rlcore {rlcore.__version__} is installed; "
             f"install a release of {one.dist} for this one",
         )
-        return
-    loader.add(info, one.point.load)
+    else:
+        loader.add(info, one.point.load)
 
 
 def _check_switches(switches: Switches, points: Iterable[Installed], kept: Collection[str]) -> None:
