@@ -18,18 +18,9 @@ CHOICE = "name"
 """The key of a table that names the part."""
 
 NESTED: Mapping[str, int] = {
-    "filter": 2,
-    "correction": 2,
-    "reward": 2,
-    "model_hook": 2,
-    "tracker": 2,
-    "callback": 2,
+    **dict.fromkeys(("filter", "correction", "reward", "model_hook", "tracker", "callback"), 2),
+    **dict.fromkeys(("frozen", "engine_group", "critic", "reference", "teacher"), 2),
     "eval": 3,
-    "frozen": 2,
-    "engine_group": 2,
-    "critic": 2,
-    "reference": 2,
-    "teacher": 2,
 }
 """Tables that contain tables of settings, with their depth. All other tables have depth 1."""
 
