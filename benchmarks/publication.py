@@ -34,12 +34,13 @@ from torch import Tensor
 from rlcore.api.engine import Engine, EngineLaunch
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher
-from rlcore.engines.publish_file import WeightsLocation, shared_dir
+from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import Pieces
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_machine.network import free_port
 from rlcore_machine.server_process import ServerProcess
+from rlcore_machine.shared_memory import shared_dir
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
 from rlcore_toolkit import StreamPublisher, call_in_thread

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from rlcore.engines.publish_file import shared_dir
+from rlcore_machine.shared_memory import shared_dir
 
 LIMIT_S = 60.0
 DRIVER = """

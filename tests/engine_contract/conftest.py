@@ -17,11 +17,11 @@ from transformers import (
 from rlcore.api.engine import Engine, EngineLaunch
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import DiskPublisher, Publisher
-from rlcore.engines.publish_file import shared_dir
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_machine.network import HeldPort
 from rlcore_machine.server_process import ServerProcess
+from rlcore_machine.shared_memory import shared_dir
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
 from rlcore_sglang.publish import TensorPublisher

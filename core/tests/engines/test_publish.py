@@ -11,7 +11,8 @@ from safetensors import safe_open
 
 from rlcore.api.errors import EngineError
 from rlcore.checksums import checksum
-from rlcore.engines.publish_file import FILE, shared_dir, write_version
+from rlcore.engines.publish_file import FILE, write_version
+from rlcore_machine.shared_memory import shared_dir
 
 
 def tensors() -> dict[str, torch.Tensor]:

@@ -8,7 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from rlcore.api.model_facts import ModelFacts
-from rlcore.learning.flops import peak_tflops, training_flops
+from rlcore.learning.flops import training_flops
+from rlcore_machine.gpus import peak_tflops
 from rlcore_toolkit import decoder_facts, expert_facts, latent_facts
 
 FACTS = ModelFacts(

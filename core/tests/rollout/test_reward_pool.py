@@ -28,10 +28,10 @@ from rlcore.api.plugin_file import PluginFile, import_plugin_file
 from rlcore.api.types import Prompt, RewardStatus, Sample, Score
 from rlcore.plugins.files import read
 from rlcore.rollout import rewards as rewards_module
-from rlcore.rollout.reward_worker import message
-from rlcore.rollout.rewards import ERROR_KEY, RewardPool, RewardProcess
+from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore_machine import Forked, ForkServer
+from rlcore_machine.connected_process import ConnectedProcess, message
 
 PLUGIN = '''
 import os, re, signal, sys, time
@@ -273,12 +273,12 @@ async def test_a_worker_that_cannot_be_forked_gives_no_score_and_is_tried_again(
 async def test_an_unforeseen_error_is_raised_to_all_who_wait(
     plugin: PluginFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def damaged(self: RewardProcess) -> object:
+    async def damaged(self: ConnectedProcess) -> object:
         raise pickle.UnpicklingError("damaged")
 
     async with pool(plugin) as rewards, asyncio.timeout(30):
         await rewards.score(group("fine"))
-        monkeypatch.setattr(RewardProcess, "receive", damaged)
+        monkeypatch.setattr(ConnectedProcess, "receive", damaged)
         waiting = [rewards.score(group("fine")) for _ in range(3)]
         errors = await asyncio.gather(*waiting, return_exceptions=True)
         assert [str(error) for error in errors] == ["damaged"] * 3
@@ -325,7 +325,7 @@ async def test_an_answer_that_breaks_off_is_the_end_of_its_process() -> None:
     whole = message([Score(value=1.0, per_token=(0.5,) * 9, parts={"a": 2.0})] * 3)
     for size in range(len(whole)):
         near, far = socket.socketpair()
-        process = RewardProcess(Forked(os.pipe()[0]), near)
+        process = ConnectedProcess(Forked(os.pipe()[0]), near)
         with far:
             far.sendall(whole[:size])
         with pytest.raises(EOFError):

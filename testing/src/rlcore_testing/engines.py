@@ -13,7 +13,7 @@ import pytest
 from rlcore.api.part import load
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher
-from rlcore.engines.publish_file import shared_dir
+from rlcore_machine.shared_memory import shared_dir
 from rlcore_testing.engine_control import ControlConformance
 from rlcore_testing.engine_generation import GenerationConformance
 from rlcore_testing.engine_reference import (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,13 +90,6 @@ class WeightsLocation:
     def file(self) -> str:
         """The safetensors file."""
         return str(Path(self.directory) / FILE)
-
-
-def shared_dir(name: str, need: int) -> Path:
-    """A new private folder for `need` bytes: in memory where that has room. Its name says whose it is."""
-    memory = Path("/dev/shm")
-    has_room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > need
-    return Path(tempfile.mkdtemp(prefix=f"rlcore-{name}-{os.getpid()}-", dir=memory if has_room else None))
 
 
 def write_version(

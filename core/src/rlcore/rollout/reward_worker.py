@@ -10,7 +10,6 @@ import io
 import pickle
 import resource
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,15 +20,7 @@ from rlcore.api.plugin_file import install_plugin_files
 from rlcore.api.tokens import Tokenizer, load_tokenizer
 from rlcore.rollout.reward_mix import RewardMix
 from rlcore.rollout.score_check import Failure, failure_of
-
-LENGTH = struct.Struct("!Q")
-"""How many bytes the pickle behind it has."""
-
-
-def message(content: object) -> bytes:
-    """What is sent for `content`."""
-    pickled = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
-    return LENGTH.pack(len(pickled)) + pickled
+from rlcore_machine.connected_process import LENGTH, message
 
 
 class Imported(NamedTuple):

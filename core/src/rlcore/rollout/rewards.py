@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import pickle
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,15 +24,13 @@ from rlcore.api.part import RewardPart
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.types import RewardStatus, Sample
 from rlcore.rollout import reward_worker
-from rlcore.rollout.reward_worker import LENGTH, message
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
-from rlcore_machine import Forked, ForkServer
+from rlcore_machine import ForkServer
+from rlcore_machine.connected_process import ConnectedProcess, message
 from rlcore_machine.tasks import together
 
 START_LIMIT_S = 120.0
 """Seconds to import the rewards, and to build them."""
-MAX_READ = 1 << 20
-"""Bytes that are taken from a connection at once."""
 
 MOST_AT_ONCE = 8
 """Groups that a quick worker takes together: it judges one while this process reads another's scores."""
@@ -51,85 +47,21 @@ ERROR_KEY = "reward_error"
 _log = logging.getLogger(__name__)
 
 
-class RewardProcess:
-    """A forked process, a session of its own. It ends with this process, however this one ends."""
-
-    def __init__(self, process: Forked, connection: socket.socket) -> None:
-        # The event loop takes no other sockets.
-        connection.setblocking(False)
-        self._process = process
-        self._connection = connection
-
-    async def send(self, messages: bytes) -> None:
-        """Raises OSError where it is gone. `messages`: of `rlcore.rollout.reward_worker.message`."""
-        await asyncio.get_running_loop().sock_sendall(self._connection, messages)
-
-    async def receive(self) -> Any:
-        """What it sends next. OSError or EOFError where it is gone."""
-        (length,) = LENGTH.unpack(await self._read(LENGTH.size))
-        return pickle.loads(await self._read(length))
-
-    async def _read(self, size: int) -> bytes:
-        loop, received = asyncio.get_running_loop(), bytearray()
-        while len(received) < size:
-            piece = await loop.sock_recv(self._connection, min(size - len(received), MAX_READ))
-            if not piece:
-                raise EOFError("the process closed the connection")
-            received += piece
-        return bytes(received)
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether the fork server has done its part."""
-        return self._process.started(0)
-
-    def exit_code(self, limit_s: float) -> int | None:
-        """The exit code as `subprocess` gives it; None if the process does not end within the limit."""
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(limit_s)
-        return None
-
-    def kill(self) -> None:
-        """End it, and all that it started; one that is not there yet ends with its fork server."""
-        if self.is_forked:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def wake(self) -> None:
-        """Let who waits for its answer wait no longer."""
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Give its descriptor back, when nobody uses the connection any more."""
-        self._connection.close()
-
-
 class RewardForkServer:
-    """Forks processes that compute the rewards of `parts`. Thread-safe.
+    """Forks processes that compute rewards. Thread-safe.
 
-    `plugin_files` are installed before `parts` are unpickled there. A fork server that dies is started anew.
-    What a forked process allocates stays below `memory_gib`. `tokenizer`: the directory of the run's.
-    `settings`: of the run, by name.
+    `content`: what `reward_worker.imported` reads. A fork server that dies is started anew. What a forked
+    process allocates stays below `memory_gib`.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[RewardPart],
-        plugin_files: Sequence[PluginFile],
-        memory_gib: float | None = None,
-        tokenizer: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> None:
-        told = (tokenizer, settings, tuple(plugin_files), tuple(parts))
-        # One pickle behind the other: `reward_worker.imported` installs the files before it reads the parts.
-        self._content = b"".join(map(pickle.dumps, told))
+    def __init__(self, content: bytes, memory_gib: float | None) -> None:
+        self._content = content
         self._memory_gib = memory_gib
         self._lock = threading.Lock()
         self._server: ForkServer | None = None
         self._stopped = False
 
-    def fork(self) -> RewardProcess:
+    def fork(self) -> ConnectedProcess:
         """A new process, which is building the rewards. RunError where the server was stopped."""
         with self._lock:
             if self._stopped:
@@ -147,7 +79,7 @@ class RewardForkServer:
                 except OSError:
                     near.close()
                     raise
-            return RewardProcess(child, near)
+            return ConnectedProcess(child, near)
 
     def renew(self) -> None:
         """End a fork server that hangs, and with it its processes; the next fork starts another one."""
@@ -186,7 +118,9 @@ class RewardPool:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._name = " + ".join(repr(part.name) for part in parts)
-        self._fork_server = RewardForkServer(parts, plugin_files, memory_gib, tokenizer, settings)
+        told = (tokenizer, settings, tuple(plugin_files), tuple(parts))
+        # One pickle behind the other: `reward_worker.imported` installs the files before it reads the parts.
+        self._fork_server = RewardForkServer(b"".join(map(pickle.dumps, told)), memory_gib)
         self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._waiting: deque[_Asked] = deque()
@@ -318,7 +252,7 @@ class _Worker:
 
     def __init__(self, fork_server: RewardForkServer, name: str, timeout: float) -> None:
         self._fork_server, self._name, self._timeout = fork_server, name, timeout
-        self._child: RewardProcess | None = None
+        self._child: ConnectedProcess | None = None
         self._is_busy = False
         self._killed = False
         self._lock = threading.Lock()
@@ -459,7 +393,7 @@ def _messages(groups: deque[_Asked]) -> list[bytes]:
     return messages
 
 
-def _ended(process: RewardProcess, grace_s: float) -> int | None:
+def _ended(process: ConnectedProcess, grace_s: float) -> int | None:
     """The exit code of a process that ends within `grace_s`; it is killed in any case."""
     code = process.exit_code(grace_s)
     process.kill()

@@ -16,12 +16,13 @@ from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
 from rlcore.api.part import load
 from rlcore.disk import writing
-from rlcore.engines.publish_file import Fp8Weights, WeightsLocation, shared_dir
+from rlcore.engines.publish_file import Fp8Weights, WeightsLocation
 from rlcore.engines.stream import WeightStream
 from rlcore.engines.tally import tally_metrics
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup
+from rlcore_machine.shared_memory import shared_dir
 from rlcore_machine.tasks import together
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError, RunError
-from rlcore.learning.flops import peak_tflops, training_flops, with_costs
+from rlcore.learning.flops import training_flops, with_costs
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
@@ -25,6 +25,7 @@ from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 from rlcore.tracking.trace import RUN, Trace
+from rlcore_machine.gpus import peak_tflops
 from rlcore_machine.tasks import end_tasks, first
 
 if TYPE_CHECKING:
