@@ -27,7 +27,6 @@ from rlcore_machine.tasks import together
 
 if TYPE_CHECKING:
     from rlcore.engines.client import EngineClient, MemoryTag
-    from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.fleet import FleetEngine
     from rlcore.engines.publish import Publisher
     from rlcore.engines.router import Listing, RoutedEngine, Router
@@ -266,16 +265,10 @@ class EngineGroup:
         )
         return router
 
-    def _client(
-        self, url: str, *, engines: int = 1, capabilities: Capabilities | None = None
-    ) -> EngineClient:
-        return self._servers.client(
-            url,
-            engines=engines,
-            vocab_size=self._prepared.hf_config.get("vocab_size"),
-            routed_experts=self._prepared.resolved.run.loss.replay_routing,
-            capabilities=capabilities,
-        )
+    def _client(self, url: str, **known: Any) -> EngineClient:
+        vocabulary = self._prepared.hf_config.get("vocab_size")
+        experts = self._prepared.resolved.run.loss.replay_routing
+        return self._servers.client(url, vocab_size=vocabulary, routed_experts=experts, **known)
 
     def _launch(self, index: int, node: int, slot: BundleSlot) -> EngineLaunch:
         prepared = self._prepared

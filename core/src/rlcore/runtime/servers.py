@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import EngineError, RlcoreError
 from rlcore.api.part import Part, load
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rlcore.api.engine import EngineLaunch
     from rlcore.compose.resolved import Inference
     from rlcore.engines.client import EngineClient
-    from rlcore.engines.client_wire import Capabilities
     from rlcore.engines.publish import Publisher
     from rlcore.engines.supervised_engine import Launcher, ServerRegistry, Spares, SupervisedEngine
     from rlcore.runtime.placement import Nodes
@@ -219,16 +218,8 @@ class Servers:
             silent_s=self._resolved.run.serving.engine_health_limit,
         )
 
-    def client(
-        self,
-        url: str,
-        *,
-        engines: int = 1,
-        vocab_size: int | None = None,
-        routed_experts: bool = False,
-        capabilities: Capabilities | None = None,
-    ) -> EngineClient:
-        """A client for the server at `url`, with `engines` behind it. For the rest see `EngineClient`."""
+    def client(self, url: str, *, engines: int = 1, **known: Any) -> EngineClient:
+        """A client for the server at `url`, with `engines` behind it. `known`: more of `EngineClient`."""
         run = self._resolved.run
         engine = self._resolved.engine
         client: EngineClient = load(engine.build().client, engine.name)(
@@ -237,8 +228,6 @@ class Servers:
             timeout_s=run.serving.engine_timeout,
             control_timeout_s=run.serving.engine_timeout,
             concurrency=run.serving.engine_concurrency * engines,
-            vocab_size=vocab_size,
-            routed_experts=routed_experts,
-            capabilities=capabilities,
+            **known,
         )
         return client
