@@ -69,6 +69,7 @@ class Listing:
         await self.router.remove(url)
 
 
+@dataclass(eq=False)
 class RoutedEngine:
     """A client of a run (`rlcore.GenerationClient`) whose requests any of the engines may answer.
 
@@ -77,13 +78,11 @@ class RoutedEngine:
     are sent again as soon as the router knows that the engine is gone. A router has no sessions.
     """
 
-    def __init__(
-        self, engine: SupervisedEngine, engines: Sequence[SupervisedEngine], client: EngineClient
-    ) -> None:
-        """`engine`: whose requests `abort` ends; `client`: of the router."""
-        self._engine = engine
-        self._engines = engines
-        self._client = client
+    engine: SupervisedEngine
+    """Whose requests `abort` ends."""
+    engines: Sequence[SupervisedEngine]
+    client: EngineClient
+    """Of the router."""
 
     async def generate(
         self,
@@ -96,7 +95,7 @@ class RoutedEngine:
         session: str | None,
     ) -> list[Completion]:
         """Like `EngineClient.generate`, but no batches: a router takes none, so each sample is a request."""
-        if n > 1 and not (await self._client.capabilities()).seeds_siblings:
+        if n > 1 and not (await self.client.capabilities()).seeds_siblings:
             alone = [self._one(input_ids, sampling, 1, seed + i, f"{rid}+{i}") for i in range(n)]
             return [completion for (completion,) in await together(alone)]
         return await self._one(input_ids, sampling, n, seed, rid)
@@ -105,25 +104,25 @@ class RoutedEngine:
         self, input_ids: Sequence[int], sampling: Sampling, n: int, seed: int, rid: str
     ) -> list[Completion]:
         while True:
-            changes = [engine.changes for engine in self._engines]
+            changes = [engine.changes for engine in self.engines]
             try:
-                return await self._client.generate(
+                return await self.client.generate(
                     input_ids, sampling, n=n, seed=seed, rid=rid, routing_key=rid.partition(".")[0]
                 )
             except EngineError as error:
                 if not is_fault(error):
                     raise
                 # The router does not say which engine failed: each must answer, or be off the router's list.
-                await asyncio.gather(*(engine.settle() for engine in self._engines))
+                await asyncio.gather(*(engine.settle() for engine in self.engines))
                 # No server came or went meanwhile, so the fault is the request's and would come again.
-                if changes == [engine.changes for engine in self._engines]:
+                if changes == [engine.changes for engine in self.engines]:
                     raise
-                await first(engine.serving() for engine in self._engines)
+                await first(engine.serving() for engine in self.engines)
 
     async def weight_version(self) -> int:
         """The version of its own engine."""
-        return await self._engine.weight_version()
+        return await self.engine.weight_version()
 
     async def abort(self) -> None:
         """Ends every request of its own engine."""
-        await self._engine.abort()
+        await self.engine.abort()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Protocol, TypeVar, get_args
 
 from rlcore.api.errors import EngineError, RunError
@@ -91,6 +91,7 @@ class RunningServer:
         """Set once the registry sends it nothing more."""
 
 
+@dataclass(eq=False)
 class SupervisedEngine:
     """Loads weights as an `EngineClient` does, also if the server dies meanwhile.
 
@@ -101,31 +102,23 @@ class SupervisedEngine:
     `changes`: how often a server came to serve, or ceased to.
     """
 
-    def __init__(
-        self,
-        name: str,
-        launcher: Launcher,
-        publisher: Publisher | None,
-        *,
-        health: Health,
-        spares: Spares,
-        registry: ServerRegistry | None = None,
-        lags: bool = False,
-    ) -> None:
-        """`publisher`: None if the server keeps the weights of its start; then nothing is loaded.
+    name: str
+    launcher: Launcher
+    publisher: Publisher | None
+    """None if the server keeps the weights of its start; then nothing is loaded."""
+    _: KW_ONLY
+    health: Health
+    spares: Spares
+    registry: ServerRegistry | None = None
+    """Hears of each server before it serves and after."""
+    lags: bool = False
+    """The engine keeps its weights while the trainer goes on. A replacement may find these weights gone,
+    which is an EngineError.
+    """
 
-        `registry`: hears of each server before it serves and after. `lags`: the engine keeps its weights
-        while the trainer goes on. A replacement may find these weights gone, which is an EngineError.
-        """
-        self._lags = lags
+    def __post_init__(self) -> None:
         self._shares = False
         """Whether a trainer is on its devices."""
-        self.name = name
-        self._launcher = launcher
-        self._publisher = publisher
-        self._health = health
-        self._spares = spares
-        self._registry = registry
         self.changes = 0
         self._location: WeightsLocation | None = None
         self._newer = asyncio.Event()
@@ -141,7 +134,7 @@ class SupervisedEngine:
 
     async def start(self) -> None:
         """Start the first server, which is not replaced before it has answered."""
-        await self._serve(RunningServer(await self._launcher.start()))
+        await self._serve(RunningServer(await self.launcher.start()))
         self._watcher = asyncio.create_task(self._watch())
 
     async def watch(self) -> None:
@@ -156,7 +149,7 @@ class SupervisedEngine:
             await end_tasks([self._watcher])
         if self._server is not None:
             await self._server.client.close()
-        await self._launcher.stop()
+        await self.launcher.stop()
 
     # --- what callers ask ------------------------------------------------------------------------------
 
@@ -262,8 +255,8 @@ class SupervisedEngine:
         if location.stream is None:
             await self._give(server, location, keep_cache)
             return
-        assert self._publisher is not None, "weights are given to who takes them"
-        ranks = sorted(set(self._publisher.sources))
+        assert self.publisher is not None, "weights are given to who takes them"
+        ranks = sorted(set(self.publisher.sources))
         async with contextlib.aclosing(location.stream.alone(ranks)) as pieces:
             await self._give(server, replace(location, pieces=pieces), keep_cache)
 
@@ -356,22 +349,22 @@ class SupervisedEngine:
     async def _give(self, server: RunningServer, location: WeightsLocation, keep_cache: bool) -> None:
         """Load the weights. Keys and values get their memory later: the trainer still holds much."""
         await self._resume(server, "weights")
-        assert self._publisher is not None, "weights are given to who takes them"
+        assert self.publisher is not None, "weights are given to who takes them"
         if server.location != location:  # a replacement may have begun with it
             # Only where it is so: a publisher for engines that keep their memory needs no `is_idle`.
             idle = {"is_idle": True} if "kv_cache" in server.released else {}
-            await self._publisher.load(server.client, location, keep_cache=keep_cache, **idle)
+            await self.publisher.load(server.client, location, keep_cache=keep_cache, **idle)
             server.location = location
 
     async def _fault(self, server: RunningServer) -> str | None:
         """What is wrong with the server's scheduler, if anything."""
-        return await _complaint(server.client.ping(timeout_s=self._health.limit_s))
+        return await _complaint(server.client.ping(timeout_s=self.health.limit_s))
 
     async def _silence(self, server: RunningServer) -> str | None:
         """Like `_fault`. While the scheduler loads weights it can't answer, so the process is asked."""
         fault = None if self._loading else await self._fault(server)
         if self._loading:  # from the start, or since it was asked
-            fault = await _complaint(server.client.reach(timeout_s=self._health.limit_s))
+            fault = await _complaint(server.client.reach(timeout_s=self.health.limit_s))
         return fault
 
     async def _watch(self) -> None:
@@ -387,7 +380,7 @@ class SupervisedEngine:
 
     async def _end_of(self, server: RunningServer) -> str:
         """Waits for the end of the server's time; the reason."""
-        signs = [asyncio.ensure_future(self._launcher.died()), asyncio.ensure_future(self._unhealthy(server))]
+        signs = [asyncio.ensure_future(self.launcher.died()), asyncio.ensure_future(self._unhealthy(server))]
         try:
             await asyncio.wait({*signs, server.ended}, return_when=asyncio.FIRST_COMPLETED)
             # Whoever noticed it first, the end of the log says most.
@@ -401,7 +394,7 @@ class SupervisedEngine:
     async def _unhealthy(self, server: RunningServer) -> str:
         """Returns when a health check fails."""
         while True:
-            await asyncio.sleep(self._health.every_s)
+            await asyncio.sleep(self.health.every_s)
             if (reason := await self._silence(server)) is not None:
                 return reason
 
@@ -411,14 +404,14 @@ class SupervisedEngine:
             assert self._server is not None, "replaced after its start"
             # First of all, or a router would go on sending requests there.
             await self._delist(self._server)
-            self._spares.take(self.name, reason)
-            used, limit = self._spares.used, self._spares.limit
+            self.spares.take(self.name, reason)
+            used, limit = self.spares.used, self.spares.limit
             _log.warning("%s is replaced (%d of %d): %s", self.name, used, limit, reason)
             await self._server.client.close()
-            await self._launcher.stop()
+            await self.launcher.stop()
             await self._has_room.wait()  # a trainer on the same devices leaves none while it works
             try:
-                server = self._server = RunningServer(await self._launcher.start())
+                server = self._server = RunningServer(await self.launcher.start())
                 await self._bring_newest(server)
                 await self._serve(server)
             except OutdatedError as error:
@@ -440,7 +433,7 @@ class SupervisedEngine:
                 await self._bring(server, location)
                 return
             except OutdatedError:
-                if self._lags:
+                if self.lags:
                     raise
                 await self._newer.wait()
 
@@ -466,16 +459,16 @@ class SupervisedEngine:
         if server.delisted.is_set():
             return
         try:
-            if self._registry is not None:
-                await self._registry.remove(server.client.url)
+            if self.registry is not None:
+                await self.registry.remove(server.client.url)
         finally:
             # Also where the registry fails, or `settle` would wait for ever.
             self.changes += 1
             server.delisted.set()
 
     async def _serve(self, server: RunningServer) -> None:
-        if self._registry is not None:
-            await self._registry.add(server.client.url)
+        if self.registry is not None:
+            await self.registry.add(server.client.url)
         if server.ended.done():  # while the registry answered
             raise self._lost(server)
         self._server = server

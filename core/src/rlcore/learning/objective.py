@@ -7,7 +7,7 @@ The tokens' weights already contain the denominators (`rlcore.learning.preparati
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ PLACE = "place"
 """Column int64 [R]: the place of each token in the whole batch. It is there while log-probs are kept."""
 
 
+@dataclass(eq=False)
 class Objective:
     """Σ_t w_t · (c_t · loss_t + kl_coef · KL_t - entropy_coef · H_t) over the live tokens of a micro-batch.
 
@@ -40,20 +41,14 @@ class Objective:
     before the update (column `fresh`; without it, all). Only on these are trainer and engine compared.
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        entropy_coef: float = 0.0,
-        *,
-        corrections: Sequence[Correction] = (),
-        rollout_as_old: bool = False,
-        kl: KlOptions | None = None,
-    ) -> None:
-        self._loss = loss
-        self._entropy_coef = entropy_coef
-        self._corrections = corrections
-        self._rollout_as_old = rollout_as_old
-        self.kl = kl or KlOptions()
+    loss: Loss
+    entropy_coef: float = 0.0
+    _: KW_ONLY
+    corrections: Sequence[Correction] = ()
+    rollout_as_old: bool = False
+    kl: KlOptions = field(default_factory=KlOptions)
+
+    def __post_init__(self) -> None:
         self._gap_max: Tensor | None = None
         self._kept: list[tuple[Tensor, Tensor]] = []
 
@@ -67,15 +62,15 @@ class Objective:
         if PLACE in batch.per_token:
             # On the CPU: those of all micro-batches are kept until the step is over.
             self._kept.append((batch.per_token[PLACE].cpu(), inputs.log_probs.detach().float().cpu()))
-        whose = f"The loss {part_name(self._loss)}"
-        output = output_of(whose, self._loss, inputs)
+        whose = f"The loss {part_name(self.loss)}"
+        output = output_of(whose, self.loss, inputs)
         loss_R, named = output.per_token, dict(output.metrics)
-        if self._corrections:
+        if self.corrections:
             loss_R = self._corrected(loss_R, inputs, named, output.weighted.keys())
         entropy_R = inputs.entropy
-        if self._entropy_coef:
+        if self.entropy_coef:
             assert entropy_R is not None, "an entropy bonus needs the entropy"
-            loss_R = loss_R - self._entropy_coef * entropy_R
+            loss_R = loss_R - self.entropy_coef * entropy_R
         if Input.REFERENCE_LOG_PROBS in batch.per_token:
             reference_R = batch.per_token[Input.REFERENCE_LOG_PROBS]
             named["kl_reference"] = kl(inputs.log_probs, reference_R, inputs.mask, self.kl.kl_estimator)
@@ -116,7 +111,7 @@ class Objective:
         columns, mask_R = batch.per_token, batch.per_token["loss_mask"]
         new_R = where_live(outputs.log_probs, mask_R)
         rollout_R = columns.get("rollout_log_probs", new_R.detach())
-        old_R = rollout_R if self._rollout_as_old else columns.get("old_log_probs", new_R.detach())
+        old_R = rollout_R if self.rollout_as_old else columns.get("old_log_probs", new_R.detach())
         entropy_R = outputs.entropy
         return LossInputs(
             log_probs=new_R,
@@ -142,7 +137,7 @@ class Objective:
         # Detached: a weight is a constant of the step, and no correction may add to the gradient.
         seen = replace(inputs, log_probs=inputs.log_probs.detach(), entropy=None, top_log_probs=None)
         weight_R = torch.ones_like(seen.log_probs)
-        for correction in self._corrections:
+        for correction in self.corrections:
             whose = f"The correction {part_name(correction)}"
             with faults_of(whose):
                 weighed = correction.weigh(seen)
@@ -163,7 +158,7 @@ class Objective:
     def _metrics(self, inputs: LossInputs, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         old_R, rollout_R, mask_R = inputs.old_log_probs, inputs.rollout_log_probs, inputs.mask
         # engine against engine would say nothing of the trainer
-        trainer_R = inputs.log_probs if self._rollout_as_old else old_R
+        trainer_R = inputs.log_probs if self.rollout_as_old else old_R
         fresh_R = inputs.batch.per_token.get("fresh", torch.ones_like(mask_R)) * mask_R
         gap_R = where_live((trainer_R - rollout_R).abs(), fresh_R)
         if gap_R.numel():

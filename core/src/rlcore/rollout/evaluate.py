@@ -61,47 +61,44 @@ class EvalResult:
     metrics: Mapping[str, float]
 
 
+@dataclass(kw_only=True, eq=False)
 class Evaluator:
     """Evaluates `sets`, one after the other, on the engines behind `clients`.
 
     `in_step`: the requests begin together (see `Engines.for_each`), so that evaluations repeat exactly.
     """
 
-    def __init__(
-        self,
-        *,
-        run: RunConfig,
-        encoder: PromptEncoder,
-        clients: Sequence[GenerationClient],
-        sets: Sequence[Evaluation],
-        in_step: bool = True,
-    ) -> None:
-        self._run = run
-        self._encoder = encoder
-        longest = max((each.sampling.max_tokens for each in sets), default=run.sampling.max_response_tokens)
+    run: RunConfig
+    encoder: PromptEncoder
+    clients: Sequence[GenerationClient]
+    sets: Sequence[Evaluation]
+    in_step: bool = True
+
+    def __post_init__(self) -> None:
+        run = self.run
+        asked = [each.sampling.max_tokens for each in self.sets]
         self._engines = Engines(
-            clients,
-            encoder.tokenizer,
+            self.clients,
+            self.encoder.tokenizer,
             run.serving.engine_concurrency,
             name=EVALUATION,
-            context_length=run.sampling.max_prompt_tokens + longest,
+            context_length=run.sampling.max_prompt_tokens
+            + max(asked, default=run.sampling.max_response_tokens),
         )
-        self._sets = sets
-        self._in_step = in_step
 
     async def evaluate(self, version: int) -> dict[str, EvalResult]:
         """The result of each set by its name. `version`: of the weights that must have made every answer.
 
         If not a single prompt could be answered, raises the error of the engine or of the generator.
         """
-        return {evaluation.name: await self._evaluate(evaluation, version) for evaluation in self._sets}
+        return {evaluation.name: await self._evaluate(evaluation, version) for evaluation in self.sets}
 
     async def _evaluate(self, evaluation: Evaluation, version: int) -> EvalResult:
         if not evaluation.prompts:
             raise DataError(f"The set {evaluation.name!r} has no prompts to evaluate on.")
         pipeline = GroupPipeline(
-            run=self._run,
-            encoder=self._encoder,
+            run=self.run,
+            encoder=self.encoder,
             generator=evaluation.generator,
             rewards=evaluation.scorer or NoReward(),
         )
@@ -117,7 +114,7 @@ class Evaluator:
             pipeline.scorer,
             # A barrier holds one request for each context, the first. A generator that makes the samples of a
             # group one by one sends several.
-            in_step=pipeline.by_group and self._in_step,
+            in_step=pipeline.by_group and self.in_step,
         )
         # an answer that no reward could judge is still one
         errors = [outcome.error for outcome in outcomes if outcome.error and not outcome.is_answered]

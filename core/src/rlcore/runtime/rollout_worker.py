@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.api.errors import PluginError, RlcoreError, faults_of, one_line
@@ -138,7 +139,7 @@ class RolloutWorker:
             with faults_of("A rollout worker"):
                 place, by_group, sampling, context_length, samples = pickle.loads(content)
             generator, name = self._built[place], name_of(self._built[place])
-            ctx = DriverContext(self, number, name, samples, self._tokenizer, sampling, context_length)
+            ctx = DriverContext(self._tokenizer, sampling, context_length, self, number, name, samples)
             with blamed(name):
                 if by_group:
                     made: Any = await cast(GroupGenerator, generator).generate_group(ctx, samples)
@@ -162,47 +163,39 @@ class RolloutWorker:
         await self._generators.close()
 
 
+@dataclass(eq=False)
 class DriverContext(TokenizerContext):
     """The `GenerationContext` of a call, whose requests the driver answers."""
 
-    def __init__(
-        self,
-        worker: RolloutWorker,
-        call: int,
-        name: str,
-        samples: Sequence[Sample],
-        tokenizer: Tokenizer,
-        sampling: Sampling,
-        context_length: int,
-    ) -> None:
-        super().__init__(tokenizer, sampling, context_length)
-        self._worker = worker
-        self._call = call
-        self._name = name
-        self._samples = samples
+    tokenizer: Tokenizer
+    sampling: Sampling
+    context_length: int
+    worker: RolloutWorker
+    call: int
+    name: str
+    samples: Sequence[Sample]
 
     async def complete(
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
         own = None if sampling is self.sampling else sampling
-        completions: Sequence[Completion] = await self._ask(
-            "complete", PackedInts(prompt_ids), n, seed, rid, own
-        )
+        asked = (PackedInts(prompt_ids), n, seed, rid, own)
+        completions: Sequence[Completion] = await self._ask("complete", *asked)
         return completions
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""
-        changes = await self._ask("score", changes_of(samples, self._samples))
+        changes = await self._ask("score", changes_of(samples, self.samples))
         return changed(changes, samples)
 
     async def _ask(self, what: FromWorker, *content: Any) -> Any:
-        if not self._worker.is_open(self._call):
+        if not self.worker.is_open(self.call):
             raise PluginError(
-                f"The generator {self._name} asked its context after the call had ended; await all that "
+                f"The generator {self.name} asked its context after the call had ended; await all that "
                 "a call starts before it returns."
             )
-        return await self._worker.ask(what, self._call, *content)
+        return await self.worker.ask(what, self.call, *content)
 
 
 class _Forwarding(logging.Handler):
