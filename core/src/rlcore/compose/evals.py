@@ -13,16 +13,8 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import DataConfig
 from rlcore.api.records import Kind
-from rlcore.compose.lookup import (
-    DATA,
-    TASK,
-    find_data,
-    find_entry,
-    find_task,
-    is_replaced,
-    strongest,
-    text_of,
-)
+from rlcore.compose import lookup
+from rlcore.compose.lookup import DATA, TASK
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.plugins.registry import Entry, Registry
@@ -168,19 +160,19 @@ def choose(registry: Registry, stack: Sequence[Layer]) -> tuple[EvalChoice, ...]
     """
     settings, choices = layers.merge(stack), []
     for name in _names(stack):
-        source = strongest(stack, *_source_keys(name))
+        source = lookup.strongest(stack, *_source_keys(name))
         if source is None:
             first = next(key for key in settings if key.startswith(f"{EVAL}.{name}."))
             at = settings[first].layer.at(first)
             raise ConfigError(f"{at}: the evaluation {name!r} has no data; add --eval {name}=PATH.")
         key, setting = source
         if key.endswith(f".{DATA}"):
-            text_of(key, setting)  # one file: a set is no mix
-            entry = find_data(registry, key, setting)
+            lookup.text_of(key, setting)  # one file: a set is no mix
+            entry = lookup.find_data(registry, key, setting)
         else:
-            entry = find_task(registry, key, setting, "name a file with --eval NAME=PATH")
+            entry = lookup.find_task(registry, key, setting, "name a file with --eval NAME=PATH")
         parts = {
-            kind: find_entry(registry, kind, full, settings[full])
+            kind: lookup.find_entry(registry, kind, full, settings[full])
             for kind in PARTS
             if (full := f"{EVAL}.{name}.{kind}") in settings
         }
@@ -206,7 +198,7 @@ def lost_tables(layer: Layer, stack: Sequence[Layer]) -> list[str]:
     merged, gone = layers.merge(stack), []
     for name in _names([layer]):
         table = f"{EVAL}.{name}"
-        if is_replaced(layer, stack, *_source_keys(name)):
+        if lookup.is_replaced(layer, stack, *_source_keys(name)):
             gone.append(f"{table}.source.")
         for kind in PARTS:
             key = f"{table}.{kind}"

@@ -20,19 +20,11 @@ from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import load
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
+from rlcore.compose import part_checks
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
 from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
-from rlcore.compose.part_checks import (
-    advantage_complaints,
-    complaints_of,
-    correction_complaints,
-    data_complaints,
-    group_complaints,
-    part_complaints,
-    reward_complaints,
-)
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.role_checks import role_complaints, teacher_complaints
 from rlcore.compose.roles import role_rank_complaints, role_table_complaints
@@ -102,8 +94,8 @@ def _complaints(
     resolved: Resolved, settings: Mapping[str, Setting], parallel: int, registry: Registry
 ) -> Iterator[str]:
     run = resolved.run
-    yield from data_complaints(resolved)
-    yield from group_complaints(resolved)
+    yield from part_checks.data_complaints(resolved)
+    yield from part_checks.group_complaints(resolved)
     yield from _step_complaints(resolved)
     yield from _asynchrony_complaints(run)
     yield from _debug_complaints(resolved, registry)
@@ -113,10 +105,10 @@ def _complaints(
     yield from role_rank_complaints(resolved)
     yield from eval_complaints(resolved, settings)
     yield from teacher_complaints(resolved, registry)
-    yield from advantage_complaints(resolved)
-    yield from correction_complaints(resolved)
-    yield from part_complaints(resolved)
-    yield from reward_complaints(resolved)
+    yield from part_checks.advantage_complaints(resolved)
+    yield from part_checks.correction_complaints(resolved)
+    yield from part_checks.part_complaints(resolved)
+    yield from part_checks.reward_complaints(resolved)
     yield from _router_complaints(resolved)
     table = resolved.engine.config.table
     yield from engine_complaints(run, [f"{table}.{name}" for name in resolved.engine_fields])
@@ -274,7 +266,7 @@ def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
 
 def eval_complaints(chosen: Inference, settings: Mapping[str, Setting]) -> Iterator[str]:
     """Evaluations whose settings contradict each other, and what their generators object to."""
-    yield from complaints_of(
+    yield from part_checks.complaints_of(
         [evaluation.generator for evaluation in chosen.evals if evaluation.generator], chosen.run
     )
     for evaluation in chosen.evals:

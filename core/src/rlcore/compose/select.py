@@ -8,19 +8,8 @@ from typing import Any
 from rlcore.api.errors import ConfigError
 from rlcore.api.inputs import TrainsOn
 from rlcore.api.records import Algorithm, Kind
-from rlcore.compose import evals, frozen, models
-from rlcore.compose.lookup import (
-    DATA,
-    TASK,
-    bare_name,
-    find_entries,
-    find_entry,
-    find_source,
-    is_replaced,
-    reward_weights,
-    text_of,
-    with_reward_list,
-)
+from rlcore.compose import evals, frozen, lookup, models
+from rlcore.compose.lookup import DATA, TASK
 from rlcore.compose.selection import ROLLOUT_KINDS, SINGLE_KINDS, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer, Setting
@@ -35,11 +24,13 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
     entries: dict[Kind, Entry] = {}
     model = None
     if "algo" in chosen:
-        entries[Kind.ALGORITHM] = find_entry(registry, Kind.ALGORITHM, "algo", chosen["algo"])
+        entries[Kind.ALGORITHM] = lookup.find_entry(registry, Kind.ALGORITHM, "algo", chosen["algo"])
     if "model" in chosen:
-        model = models.find(text_of("model", chosen["model"]), registry, chosen["model"].layer.at("model"))
+        model = models.find(
+            lookup.text_of("model", chosen["model"]), registry, chosen["model"].layer.at("model")
+        )
         entries[Kind.MODEL] = model.entry
-    source = find_source(registry, stack)
+    source = lookup.find_source(registry, stack)
     if source:
         entries[Kind.SOURCE] = source
     # A preset's suggestions fit its tiny model. They would be wrong for a model that the user brings.
@@ -58,18 +49,18 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         choices = {key: setting for key, setting in choices.items() if key not in ROLLOUT_KINDS}
         wanted = [kind for kind in wanted if kind not in ROLLOUT_KINDS]
     entries |= {
-        kind: find_entry(registry, kind, kind.value, choices[kind.value])
+        kind: lookup.find_entry(registry, kind, kind.value, choices[kind.value])
         for kind in SINGLE_KINDS
         if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
-    lists = {kind: find_entries(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
+    lists = {kind: lookup.find_entries(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
     # `--tracker` adds to the trackers that write the run's files; it cannot switch them off.
     always = () if registry.default_clash(Kind.TRACKER) else registry.defaults(Kind.TRACKER)
     lists[Kind.TRACKER] = (*always, *(entry for entry in lists[Kind.TRACKER] if entry not in always))
     # Two plugins may offer one default: that matters only where nothing else chooses the part.
     missing = [kind for kind in wanted if kind.value not in choices]
     missing += [Kind.TRACKER] if source else [Kind.TRACKER, Kind.SOURCE]
-    weights = reward_weights(choices.get(Kind.REWARD.value))
+    weights = lookup.reward_weights(choices.get(Kind.REWARD.value))
     parts = [*(entries[kind] for kind in SINGLE_KINDS if kind in entries), *itertools.chain(*lists.values())]
     # Weakest first. A part may suggest settings that the recipe, a file or a flag then overrides.
     ordered = (*map(_suggestions, parts), *weaker, *stack)
@@ -87,7 +78,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
 
 def written_out(registry: Registry, *stack: Layer) -> tuple[Layer, ...]:
     """The layers without the short forms of a file and of flags: each setting has one way to be written."""
-    plain = (frozen.with_tables_as_lists(with_reward_list(layer)) for layer in stack)
+    plain = (frozen.with_tables_as_lists(lookup.with_reward_list(layer)) for layer in stack)
     return tuple(evals.without_short_forms(layer, registry) for layer in plain)
 
 
@@ -120,7 +111,7 @@ def default_choices(registry: Registry, kinds: Iterable[Kind]) -> Layer:
     """The parts that plugins mark as the default of their kind. Those that clash are left out."""
     clear = [kind for kind in kinds if not registry.default_clash(kind)]
     defaults = {kind.value: entry.record.name for kind in clear if (entry := registry.default(kind))}
-    return with_reward_list(Layer(label="default", values=defaults))
+    return lookup.with_reward_list(Layer(label="default", values=defaults))
 
 
 def default_clashes(registry: Registry, missing: Iterable[Kind]) -> dict[Kind, str]:
@@ -133,7 +124,7 @@ def _origin(entry: Entry) -> str:
 
 
 def _suggestions(entry: Entry) -> Layer:
-    return with_reward_list(Layer(label=_origin(entry), values=dict(entry.component.suggests)))
+    return lookup.with_reward_list(Layer(label=_origin(entry), values=dict(entry.component.suggests)))
 
 
 def _scaled(layer: Layer, entry: Entry) -> Layer:
@@ -180,10 +171,10 @@ def _without_lost_tables(
         if owner.kind in lost and owner.record.name == layer.values[owner.kind]
     ]
     for kind in LIST_KINDS:
-        kept = [bare_name(kind, name) for name in choices[kind].value] if kind in choices else []
-        named = [bare_name(kind, name) for name in layer.values.get(kind, ())]
+        kept = [lookup.bare_name(kind, name) for name in choices[kind].value] if kind in choices else []
+        named = [lookup.bare_name(kind, name) for name in layer.values.get(kind, ())]
         gone += [f"{kind}.{name}." for name in named if name not in kept]
     gone += evals.lost_tables(layer, stack)
-    gone += ["source."] if is_replaced(layer, stack, TASK, DATA) else []
+    gone += ["source."] if lookup.is_replaced(layer, stack, TASK, DATA) else []
     values = {name: value for name, value in layer.values.items() if not name.startswith(tuple(gone))}
     return replace(layer, values=values) if gone else layer

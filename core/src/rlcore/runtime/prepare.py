@@ -20,16 +20,7 @@ from rlcore.disk import writing
 from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_teachers, check_vocabulary
-from rlcore.runtime.data_checks import (
-    check_answered,
-    check_columns,
-    check_prompts,
-    check_rewards,
-    judged,
-    named,
-    train_prompts,
-    train_sets,
-)
+from rlcore.runtime import data_checks
 from rlcore.runtime.engine_checks import check_external, check_placement, check_router, checked_engine
 from rlcore.runtime.evals import asked, asked_for, held_out
 from rlcore.runtime.frozen_checks import prepare_frozen
@@ -66,7 +57,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     path = model_path(resolved, run_dir)
     hf_config = _checked_config(resolved, path)
     encoder = _checked_encoder(resolved, path, hf_config)
-    prompts = asked(resolved.source, lambda source: train_prompts(source, resolved))
+    prompts = asked(resolved.source, lambda source: data_checks.train_prompts(source, resolved))
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     resolved = with_steps_of(resolved, _counted(resolved, prompts.train))
@@ -149,14 +140,14 @@ def _checked_data(
     resolved: Resolved, prompts: Prompts, evals: Sequence[PreparedEval], encoder: PromptTokenizer
 ) -> Generators:
     """The generators, after checking that they, the rewards and the teachers can work with the prompts."""
-    run, trained_on = resolved.run, train_sets(resolved, prompts.train)
-    check_prompts(encoder, run, trained_on | named(evals), resolved.producer.config)
-    check_columns(run, trained_on)
-    check_rewards([(resolved.rewards, prompts.train), *judged(resolved, evals)])
+    run, trained_on = resolved.run, data_checks.train_sets(resolved, prompts.train)
+    data_checks.check_prompts(encoder, run, trained_on | data_checks.named(evals), resolved.producer.config)
+    data_checks.check_columns(run, trained_on)
+    data_checks.check_rewards([(resolved.rewards, prompts.train), *data_checks.judged(resolved, evals)])
     generators = _generators(resolved)
     if resolved.samples:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
-    check_answered(generators, resolved, evals, encoder)
+    data_checks.check_answered(generators, resolved, evals, encoder)
     check_teachers([name for name, _ in run.teacher.teachers], prompts.train)
     check_vocabulary(run, encoder.tokenizer)
     return generators
@@ -213,10 +204,10 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     chosen.engine.build().check_model(hf_config)
     encoder = _checked_encoder(chosen, path, hf_config)
     evals = asked_for(chosen)
-    check_prompts(encoder, chosen.run, named(evals))
-    check_rewards(judged(chosen, evals))
+    data_checks.check_prompts(encoder, chosen.run, data_checks.named(evals))
+    data_checks.check_rewards(data_checks.judged(chosen, evals))
     generators = _generators(chosen)
-    check_answered(generators, chosen, evals, encoder)
+    data_checks.check_answered(generators, chosen, evals, encoder)
     return Served(
         resolved=chosen,
         run_dir=run_dir,
