@@ -13,7 +13,7 @@ from inputs import make_model
 from runs import run_of
 
 from rlcore.api.errors import UserError
-from rlcore.runtime.frozen_checks import prepare_frozen
+from rlcore.runtime.role_models import prepare_frozen
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.reward_models import CONTEXT, make_reward_model
 

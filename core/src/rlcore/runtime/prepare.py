@@ -23,9 +23,8 @@ from rlcore.rollout.teacher import check_teachers, check_vocabulary
 from rlcore.runtime import data_checks
 from rlcore.runtime.engine_checks import check_external, check_placement, check_router, checked_engine
 from rlcore.runtime.evals import asked, asked_for, held_out
-from rlcore.runtime.frozen_checks import prepare_frozen
 from rlcore.runtime.prepared import Prepared, Served
-from rlcore.runtime.role_models import check_same, role_model, teacher_model
+from rlcore.runtime.role_models import check_same, prepare_frozen, role_model, teacher_model
 from rlcore.runtime.run_folder import MODEL_DIR
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The models of a run's roles: where their weights are, and whether they are of the policy's kind."""
+"""The models beside the policy, of the run's roles and of `--frozen`: where they are, whether they fit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError
 from rlcore.api.part import ModelSpec
+from rlcore.api.server_config import AsksScores
 from rlcore.api.tokens import load_tokenizer
 from rlcore.checkpoint.folder import check_files
 from rlcore.checkpoint.weights_check import check_weights, shapes_in
-from rlcore.compose import models
+from rlcore.compose import frozen, models
 from rlcore.compose.model_checks import check_model
-from rlcore.compose.resolved import Resolved
+from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.roles import POLICY
 from rlcore.config import toml
+from rlcore.engines.classifiers import classifier_of
+from rlcore.runtime.prepared import FrozenModel
 from rlcore.runtime.run_folder import MODEL_DIR, RUN_TOML
 from rlcore.runtime.state import FILE
 
@@ -123,3 +126,42 @@ def check_tokenizer(asked: str, path: Path, policy: str) -> None:
             f"id of {first!r} is {theirs.get(first)}, expected {mine.get(first)}); expected a teacher with "
             "the same tokenizer."
         )
+
+
+def prepare_frozen(chosen: Inference, policy: Path) -> tuple[FrozenModel, ...]:
+    """Find the models of `--frozen`, and check that they fit their users. `UserError` if one does not.
+
+    `policy`: the directory of the run's model, whose tokens a teacher must know.
+    """
+    asked = list(frozen.uses(chosen))
+    return tuple(
+        _frozen_model(name, model, chosen, policy, [use for use in asked if use.name == name])
+        for name, model in frozen.frozen_models(chosen.run).items()
+    )
+
+
+def _frozen_model(
+    name: str, model: str, chosen: Inference, policy: Path, asked: list[frozen.FrozenUse]
+) -> FrozenModel:
+    at = f"--frozen {name}={model}"
+    path = frozen.frozen_directory(at, model) or Path(models.download(model, at))
+    engine, fields = chosen.engine.build(), frozen.fields_of(name, chosen)
+    engine.check(fields, table=f"frozen.{name}")
+    config = models.read_config(path, at)
+    engine.check_model(config)
+    classifier = classifier_of(config)
+    frozen.check_frozen_config(at, config, asked, chosen.context_length)
+    check_weights(path, shapes=engine.loads_by_transformers, classifier=classifier is not None)
+    for use in asked:
+        # A teacher (no config) gets tokens, and a reward model may have a template of the user's.
+        own = use.config.template if isinstance(use.config, AsksScores) else None
+        needs_template = use.config is not None and not own
+        if needs_template and getattr(load_tokenizer(path), "chat_template", None) is None:
+            also = "" if own is None else f", or the text to score by {use.at.removesuffix('url')}template"
+            raise ModelError(
+                f"{at}: its tokenizer has no chat template, which {use.at} needs; expected a model for "
+                f"chats{also}."
+            )
+        if use.config is None:
+            check_tokenizer(at, path, str(policy))
+    return FrozenModel(name=name, path=str(path), fields=fields, classifier=classifier is not None)
