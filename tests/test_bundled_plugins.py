@@ -23,8 +23,8 @@ from rlcore.api.producer import Rollout
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import Prompt
+from rlcore.learning.batch_file import save_rollout
 from rlcore.plugins.loader import Switches, load
-from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore_cli import plugin as cli
 from rlcore_cli.main import run
 from rlcore_cli.naming import Offer, offers

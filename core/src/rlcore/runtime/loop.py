@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError, RunError
+from rlcore.learning.batch_file import save_rollout
 from rlcore.learning.flops import training_flops, with_costs
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.batch import split
@@ -21,7 +22,6 @@ from rlcore.runtime.evals import EVAL_STEP, Evaluations
 from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
-from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
 from rlcore.tracking.trace import RUN, Trace

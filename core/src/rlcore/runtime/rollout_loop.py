@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rlcore.learning.batch_file import save_rollout
 from rlcore.runtime.run_folder import check_folder
-from rlcore.runtime.saved_rollouts import save_rollout
 from rlcore.tracking.trace import Trace
 
 if TYPE_CHECKING:

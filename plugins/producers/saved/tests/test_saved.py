@@ -11,8 +11,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import ConfigError, DataError
 from rlcore.api.part import Part
 from rlcore.api.producer import Rollout
-from rlcore.learning.batch_file import save_batch
-from rlcore.runtime.saved_rollouts import save_rollout
+from rlcore.learning.batch_file import save_batch, save_rollout
 from rlcore_saved.config import SavedConfig
 from rlcore_saved.producer import SavedRollouts
 from rlcore_testing.producers import ProducerConformance
