@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -25,7 +26,6 @@ COMPLETE_MARKER = "complete.json"
 
 _FILES = "files"
 """Key of the marker: the size and the checksum of each file, by its path in the folder."""
-_CHUNK = 8 * 2**20
 _THREADS = 4
 
 
@@ -165,13 +165,10 @@ def _digests(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _digest(path: Path) -> dict[str, Any]:
-    digest, size = xxhash.xxh3_128(), 0
     # Without a buffer, which would copy each of these large pieces once more.
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return {"bytes": size, "xxh3_128": digest.hexdigest()}
+        digest = hashlib.file_digest(file, xxhash.xxh3_128)
+        return {"bytes": file.tell(), "xxh3_128": digest.hexdigest()}
 
 
 def _difference(digest: Mapping[str, Any], expected: Any) -> str:
