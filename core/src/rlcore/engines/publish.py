@@ -145,20 +145,18 @@ class FilePublisher:
         keep_cache: bool = False,
         is_idle: bool = False,
     ) -> None:
-        if is_idle:
-            checksums = await self._send(client, location)
-            await verify(client, replace(location, checksums=checksums))
-            return
-        # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
-        await client.pause("in_place" if keep_cache else "retract")
+        if not is_idle:
+            # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
+            await client.pause("in_place" if keep_cache else "retract")
         checksums = await self._send(client, location)
         checks = [verify(client, replace(location, checksums=checksums))]
-        if not keep_cache:
+        if not (is_idle or keep_cache):
             # Apart from the update, so that it can be tried again: SGLang refuses it for a moment after a
             # response, and an update that it is part of fails with it, weights swapped.
             checks.append(client.flush_cache())
         await together(checks)
-        await client.resume()
+        if not is_idle:
+            await client.resume()
 
     async def directory(self, location: WeightsLocation) -> str:
         return location.directory
