@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
@@ -20,30 +21,25 @@ _Score = Callable[[TrainBatch], Mapping[str, Tensor]]
 """From samples to columns of their response tokens."""
 
 
+@dataclass(eq=False)
 class Forwards:
     """The columns of `rlcore.api.inputs`, on one rank."""
 
-    def __init__(
-        self,
-        policy: Scorer,
-        settings: LearnerSettings,
-        *,
-        reference: Scorer | None,
-        teacher: Scorer | None,
-        critic: ValueModel | None,
-    ) -> None:
-        self._settings = settings
-        self._run = settings.run
-        top = settings.top_tokens
+    policy: Scorer
+    settings: LearnerSettings
+    _: KW_ONLY
+    reference: Scorer | None
+    teacher: Scorer | None
+    critic: ValueModel | None
+
+    def __post_init__(self) -> None:
+        settings, top = self.settings, self.settings.top_tokens
         self._student_top = top.count if top and top.of == "student" else 0
         # With a single mini-batch, the training step's own forward gives the old log-probs.
         several = settings.run.optimizer.minibatches > 1 and settings.sampled and not settings.rollout_as_old
         of_policy = {Input.OLD_LOG_PROBS, Input.OLD_ENTROPY} & settings.needs
         is_read = several or of_policy or self._student_top > 0
-        self._old = policy if is_read else None
-        self._reference = reference
-        self._teacher = teacher
-        self._critic = critic
+        self._old = self.policy if is_read else None
 
     def columns(
         self, local: TrainBatch, times: dict[str, float], only: Collection[Input] | None = None
@@ -64,20 +60,20 @@ class Forwards:
                 "entropy": Input.OLD_ENTROPY.value,
                 "top_ids": TOP_IDS,
             }
-            entropy = Input.OLD_ENTROPY in self._settings.needs
+            entropy = Input.OLD_ENTROPY in self.settings.needs
             score = self._scores(self._old, names, entropy=entropy, top=self._student_top)
             local = self._with(local, score, times, "time/old_log_probs_s")
-        if self._reference is not None and is_read(Input.REFERENCE_LOG_PROBS):
-            score = self._scores(self._reference, {"log_probs": Input.REFERENCE_LOG_PROBS.value})
+        if self.reference is not None and is_read(Input.REFERENCE_LOG_PROBS):
+            score = self._scores(self.reference, {"log_probs": Input.REFERENCE_LOG_PROBS.value})
             local = self._with(local, score, times, "time/reference_log_probs_s")
-        if self._teacher is not None and is_read(Input.TEACHER_LOG_PROBS):
-            local = self._with(local, self._teacher_scores(self._teacher), times, "time/teacher_log_probs_s")
-        if self._critic is not None:
-            local = self._with(local, self._values(self._critic), times, "time/values_s")
+        if self.teacher is not None and is_read(Input.TEACHER_LOG_PROBS):
+            local = self._with(local, self._teacher_scores(self.teacher), times, "time/teacher_log_probs_s")
+        if self.critic is not None:
+            local = self._with(local, self._values(self.critic), times, "time/values_s")
         return local
 
     def _values(self, critic: ValueModel) -> _Score:
-        budget = self._run.optimizer.tokens_per_rank
+        budget = self.settings.run.optimizer.tokens_per_rank
         return lambda part: {Input.VALUES.value: critic.values(part, tokens_per_rank=budget)}
 
     def _teacher_scores(self, teacher: Scorer) -> _Score:
@@ -86,7 +82,7 @@ class Forwards:
             "top_ids": TOP_IDS,
             "top_log_probs": TEACHER_TOP_LOG_PROBS,
         }
-        top = self._settings.top_tokens
+        top = self.settings.top_tokens
         if top is not None and top.of == "student":
             return self._scores(teacher, names, chosen=TOP_IDS)
         return self._scores(teacher, names, top=top.count if top else 0)
@@ -103,7 +99,7 @@ class Forwards:
         """A function that asks `model.forward` and renames its columns; those that are not in `names` are
         dropped.
         """
-        settings = self._settings
+        settings = self.settings
 
         def score(part: TrainBatch) -> dict[str, Tensor]:
             outputs = model.forward(
@@ -126,7 +122,7 @@ class Forwards:
         """
         columns: dict[str, Tensor] = {}
         with clock(times, clocked):
-            for number in range(self._run.optimizer.minibatches):
+            for number in range(self.settings.run.optimizer.minibatches):
                 place_R = tokens_of(local, number)
                 for name, part in score(local.select(samples_of(local, number))).items():
                     whole = columns.setdefault(name, part.new_zeros(len(place_R), *part.shape[1:]))
