@@ -57,9 +57,8 @@ class Callbacks:
             whose = f"The callback {name!r}"
             with faults_of(whose):
                 said = call(callback)
-            asked = (
-                RunControl() if said is None else returned(whose, said, RunControl, "a RunControl or None")
-            )
+            said = RunControl() if said is None else said
+            asked = returned(whose, said, RunControl, "a RunControl or None")
             for setting in ("lr", "kl"):
                 scale = getattr(asked, f"{setting}_scale")
                 if scale is None:  # what the callback asked for last still holds
