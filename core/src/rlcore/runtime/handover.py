@@ -6,13 +6,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from rlcore.api.producer import Producer
-    from rlcore.engines.publish_file import WeightsLocation
-    from rlcore.runtime.engines import EngineGroup
-    from rlcore.runtime.trainer import TrainerGroup
+from rlcore.api.producer import Producer
+from rlcore.engines.publish_file import WeightsLocation
+from rlcore.runtime.engines import EngineGroup
+from rlcore.runtime.trainer import TrainerGroup
 
 
 class State(StrEnum):

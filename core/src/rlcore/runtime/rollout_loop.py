@@ -6,20 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from rlcore.api.producer import Producer, Rollout
 from rlcore.learning.batch_file import save_rollout
+from rlcore.rollout.teacher import TeacherEngine
+from rlcore.runtime.engines import EngineGroup
+from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import check_folder
+from rlcore.runtime.state import RunState
 from rlcore.tracking.trace import Trace
-
-if TYPE_CHECKING:
-    from rlcore.api.producer import Producer, Rollout
-    from rlcore.rollout.teacher import TeacherEngine
-    from rlcore.runtime.engines import EngineGroup
-    from rlcore.runtime.prepared import Prepared
-    from rlcore.runtime.state import RunState
-    from rlcore.tracking.trackers import Trackers
-    from rlcore_machine.signals import StopSignals
+from rlcore.tracking.trackers import Trackers
+from rlcore_machine.signals import StopSignals
 
 
 @dataclass(kw_only=True)

@@ -7,12 +7,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rlcore.checkpoint.folder import prune, write_atomically
-
-if TYPE_CHECKING:
-    from rlcore.runtime.state import RunState
+from rlcore.runtime.state import RunState
 
 
 class SavesModels(Protocol):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rlcore.api.cluster import Cluster
 from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.frozen import FrozenGroup
+from rlcore.runtime.placement import Placement
+from rlcore.runtime.prepared import Served
 from rlcore.runtime.rollout_workers import RolloutWorkers
-
-if TYPE_CHECKING:
-    from rlcore.api.cluster import Cluster
-    from rlcore.runtime.placement import Placement
-    from rlcore.runtime.prepared import Served
-    from rlcore_machine.reaper import Reaper
+from rlcore_machine.reaper import Reaper
 
 
 class Serving:
