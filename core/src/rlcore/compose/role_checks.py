@@ -6,18 +6,12 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from rlcore.api.inputs import Input, TopTokens
+from rlcore.api.part_config import BatchConfig
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.api.server_config import frozen_name
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.sentences import (
-    names_reading,
-    recipes_reading,
-    recipes_with,
-    to_add,
-    unread,
-    unread_flags,
-)
+from rlcore.compose.sentences import to_add, unread, unread_flags
 from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Registry
 
@@ -31,10 +25,10 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
         yield f"{found}{to_add(f'--value-loss {name}' for name in registry.names(Kind.VALUE_LOSS))}."
     if resolved.value_loss is not None and not readers:
         found = f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values"
-        reading = [f"--advantage {name}" for name in names_reading(registry, Kind.ADVANTAGE, Input.VALUES)]
+        reading = [f"--advantage {name}" for name in _names_reading(registry, Kind.ADVANTAGE, Input.VALUES)]
         yield f"{found}{to_add([*reading, '--value-loss none'])}."
     if not readers:
-        reason = f"there is no critic{to_add(recipes_with(registry, Kind.VALUE_LOSS))}"
+        reason = f"there is no critic{to_add(_recipes_with(registry, Kind.VALUE_LOSS))}"
         own = ("critic_model", "critic_ranks", "critic_warmup_steps", "critic_lr_schedule")
         yield from unread(run, own, reason)
         numbers = ("critic_lr_warmup_steps", "critic_min_lr", "critic_weight_decay", "critic_clip_grad")
@@ -72,7 +66,7 @@ def teacher_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
     chosen = [f"--teacher-model: found {model!r}"] if model else []
     chosen += [f"--teacher-url: found {urls[0]!r}"] if urls else []
     if chosen and not readers:
-        ways = [*recipes_reading(registry, Input.TEACHER_LOG_PROBS), "--distill-coef"]
+        ways = [*_recipes_reading(registry, Input.TEACHER_LOG_PROBS), "--distill-coef"]
         yield f"{chosen[0]}, but nothing reads the teacher{to_add(ways)}."
     if readers and not chosen:
         yield (
@@ -108,3 +102,27 @@ def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:
             f"{found}, but the loss compares {top.count} tokens of each position, and an engine scores the "
             "sampled token alone; use --teacher-model."
         )
+
+
+def _recipes_with(registry: Registry, kind: Kind) -> list[str]:
+    """The flags of the recipes that have a part of `kind`."""
+    recipes = [entry.recipe for entry in registry.entries(Kind.ALGORITHM)]
+    return [f"--algo {recipe.name}" for recipe in recipes if recipe.parts.get(kind)]
+
+
+def _recipes_reading(registry: Registry, column: Input) -> list[str]:
+    """The flags of the recipes with a part that reads `column`."""
+    close = [
+        recipe.name
+        for recipe in (entry.recipe for entry in registry.entries(Kind.ALGORITHM))
+        for kind, parts in recipe.parts.items()
+        for part in ([parts] if isinstance(parts, str) else parts)
+        if part in _names_reading(registry, Kind(kind), column)
+    ]
+    return [f"--algo {name}" for name in dict.fromkeys(close)]
+
+
+def _names_reading(registry: Registry, kind: Kind, column: Input) -> list[str]:
+    """The names of the parts of `kind` that read `column`."""
+    parts = [(entry.record.name, entry.config) for entry in registry.entries(kind)]
+    return [name for name, config in parts if issubclass(config, BatchConfig) and column in config.needs]

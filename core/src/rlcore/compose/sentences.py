@@ -1,4 +1,4 @@
-"""Pieces of the sentences that refuse settings, and what they suggest of the installed recipes and parts."""
+"""Pieces of the sentences that refuse settings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlcore.api.config import flag_name
-from rlcore.api.inputs import Input
-from rlcore.api.part_config import BatchConfig
-from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.config.layers import Setting
-from rlcore.plugins.registry import Registry
 
 
 def as_flag(value: Any) -> str:
@@ -44,27 +40,3 @@ def to_add(flags: Iterable[str]) -> str:
     """The end of a sentence: `; add --algo x or --algo y`, or that no plugin offers any."""
     offers = " or ".join(flags)
     return f"; add {offers}" if offers else "; no installed plugin offers any"
-
-
-def recipes_with(registry: Registry, kind: Kind) -> list[str]:
-    """The flags of the recipes that have a part of `kind`."""
-    recipes = [entry.recipe for entry in registry.entries(Kind.ALGORITHM)]
-    return [f"--algo {recipe.name}" for recipe in recipes if recipe.parts.get(kind)]
-
-
-def recipes_reading(registry: Registry, column: Input) -> list[str]:
-    """The flags of the recipes with a part that reads `column`."""
-    close = [
-        recipe.name
-        for recipe in (entry.recipe for entry in registry.entries(Kind.ALGORITHM))
-        for kind, parts in recipe.parts.items()
-        for part in ([parts] if isinstance(parts, str) else parts)
-        if part in names_reading(registry, Kind(kind), column)
-    ]
-    return [f"--algo {name}" for name in dict.fromkeys(close)]
-
-
-def names_reading(registry: Registry, kind: Kind, column: Input) -> list[str]:
-    """The names of the parts of `kind` that read `column`."""
-    parts = [(entry.record.name, entry.config) for entry in registry.entries(kind)]
-    return [name for name, config in parts if issubclass(config, BatchConfig) and column in config.needs]

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 def cpu_threads(run: RunConfig) -> int:
     """Threads of one train worker: the user's, or an equal share of the CPUs that this process may use."""
-    if run.threads:
-        return run.threads
     # `os.cpu_count` would count the host's CPUs in a container that may use only some of them.
-    return max(1, len(os.sched_getaffinity(0)) // run.ranks)
+    return run.threads or max(1, len(os.sched_getaffinity(0)) // run.ranks)
 
 
 def saved_roles(resolved: Resolved) -> tuple[str, ...]:
