@@ -20,14 +20,12 @@ from rlcore.api.inputs import Input, TrainsOn
 from rlcore.api.part import load
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
-from rlcore.compose import part_checks
+from rlcore.compose import part_checks, role_checks
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
 from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
-from rlcore.compose.role_checks import role_complaints, teacher_complaints
-from rlcore.compose.roles import role_rank_complaints, role_table_complaints
 from rlcore.compose.sentences import unread
 from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Registry
@@ -100,11 +98,11 @@ def _complaints(
     yield from _asynchrony_complaints(run)
     yield from _debug_complaints(resolved, registry)
     yield from _rank_complaints(run, parallel)
-    yield from role_complaints(resolved, settings, registry)
-    yield from role_table_complaints(resolved, _roles(resolved))
-    yield from role_rank_complaints(resolved)
+    yield from role_checks.role_complaints(resolved, settings, registry)
+    yield from role_checks.role_table_complaints(resolved, _roles(resolved))
+    yield from role_checks.role_rank_complaints(resolved)
     yield from eval_complaints(resolved, settings)
-    yield from teacher_complaints(resolved, registry)
+    yield from role_checks.teacher_complaints(resolved, registry)
     yield from part_checks.advantage_complaints(resolved)
     yield from part_checks.correction_complaints(resolved)
     yield from part_checks.part_complaints(resolved)
