@@ -110,11 +110,8 @@ class RewardPart(Part[RewardConfig]):
     def load(self) -> Any:
         """As of every part. PluginError for a function that takes no config, without an `adapter`."""
         factory = super().load()
-        if (
-            not self.adapter
-            and inspect.isfunction(factory)
-            and "config" not in inspect.signature(factory).parameters
-        ):
+        is_bare = inspect.isfunction(factory) and not self.adapter
+        if is_bare and "config" not in inspect.signature(factory).parameters:
             raise PluginError(
                 f"Reward {self.name!r}: {self.factory} is a function without a parameter 'config', so no "
                 "factory; the record of such a function names an adapter, which makes one."

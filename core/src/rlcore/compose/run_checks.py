@@ -158,11 +158,9 @@ def _schedule_complaints(run: RunConfig) -> Iterator[str]:
     left = total - critic
     # The policy's warm-up begins only after that of the critic.
     if 0 < left <= run.optimizer.warmup_steps:
-        most = (
-            f"{left}, the --steps that are left after --critic-warmup-steps"
-            if critic
-            else f"--steps ({total})"
-        )
+        most = f"--steps ({total})"
+        if critic:
+            most = f"{left}, the --steps that are left after --critic-warmup-steps"
         yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {most}."
 
 

@@ -50,11 +50,8 @@ def _projections(facts: ModelFacts) -> int:
     rows = heads * (latent.unrotated + latent.rotated)
     query = (hidden + rows) * latent.query if latent.query else hidden * rows
     key_value = hidden * (latent.key_value + latent.rotated)
-    return (
-        query
-        + key_value
-        + heads * (latent.key_value * (latent.unrotated + latent.value) + latent.value * hidden)
-    )
+    output = heads * (latent.key_value * (latent.unrotated + latent.value) + latent.value * hidden)
+    return query + key_value + output
 
 
 def _attended(facts: ModelFacts) -> tuple[int, int]:

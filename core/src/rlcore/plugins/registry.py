@@ -243,9 +243,8 @@ def _check_component(kind: Kind, record: Component) -> str | None:
     if record.default and not RULES[kind].has_default:
         return f"default: no {kind} is chosen unasked"
     base = RULES[kind].config
-    if record.config is not Config and not (
-        isinstance(record.config, type) and issubclass(record.config, base)
-    ):
+    is_derived = isinstance(record.config, type) and issubclass(record.config, base)
+    if record.config is not Config and not is_derived:
         return f"config {record.config!r}, expected a class derived from {base.__module__}.{base.__name__}"
     if isinstance(record, Source) and record.task == issubclass(record.config, DataConfig):
         return "a source is either a task, or has a config derived from rlcore.DataConfig"

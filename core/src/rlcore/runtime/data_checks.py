@@ -140,11 +140,9 @@ def train_prompts(source: PromptSource, resolved: Resolved) -> Prompts:
         return source.with_responses()
     if wanted is TrainsOn.PAIRS and isinstance(source, PairSource):
         return source.with_pairs()
-    kind, keys = (
-        ("responses", "prompt and response")
-        if wanted is TrainsOn.RESPONSES
-        else ("pairs of responses", "prompt, chosen and rejected")
-    )
+    kind, keys = "responses", "prompt and response"
+    if wanted is TrainsOn.PAIRS:
+        kind, keys = "pairs of responses", "prompt, chosen and rejected"
     raise DataError(
         f"--algo {resolved.algorithm} trains on {wanted}, but the source {name!r} offers no {kind}; "
         f"give --data FILE with {keys} in each row."

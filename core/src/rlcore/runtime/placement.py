@@ -89,12 +89,11 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
     left = iter(slots.own)
     workers = list(islice(left, run.ranks))
     roles = {role: list(islice(left, count)) for role, count in own_ranks(run).items()}
+    engines = _over_workers(workers, prepared) if is_colocated else _by_engine(list(left), _nodes(prepared))
     placement = Placement(
         workers=workers,
         roles=roles,
-        engines=_over_workers(workers, prepared)
-        if is_colocated
-        else _by_engine(list(left), _nodes(prepared)),
+        engines=engines,
         frozen=slots.frozen,
         rollouts=slots.rollouts,
     )

@@ -246,12 +246,10 @@ class RunProcesses:
         run = self.prepared.resolved.run
         engines: dict[str, TokenScorer] = {}
         for name, url in run.teacher.teachers:
-            model = frozen_name(url)
-            engines[name] = (
-                await stack.enter_async_context(client_of(run, url))
-                if model is None
-                else frozen.engine(model)
-            )
+            if (model := frozen_name(url)) is None:
+                engines[name] = await stack.enter_async_context(client_of(run, url))
+            else:
+                engines[name] = frozen.engine(model)
         return TeacherEngine(engines) if engines else None
 
     async def _evaluator(
@@ -302,11 +300,8 @@ class RunProcesses:
         watchers = [cluster, *(asyncio.ensure_future(awaitable) for awaitable in watched)]
         try:
             await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
-            if (
-                main.done()
-                and not main.cancelled()
-                and isinstance(main.exception(), EngineError | WorkerError)
-            ):
+            has_ended = main.done() and not main.cancelled()
+            if has_ended and isinstance(main.exception(), EngineError | WorkerError):
                 # The process that died says why; those that were waiting for it don't know.
                 await asyncio.wait(watchers, timeout=_REASON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if any(watcher.done() for watcher in watchers):

@@ -23,11 +23,9 @@ def from_arrays(fields: Mapping[str, Any]) -> TrainBatch:
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    return (
-        {name: change(column) for name, column in value.items()}
-        if isinstance(value, Mapping)
-        else change(value)
-    )
+    if isinstance(value, Mapping):
+        return {name: change(column) for name, column in value.items()}
+    return change(value)
 
 
 def _array(tensor: Tensor) -> Any:
