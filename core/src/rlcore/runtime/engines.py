@@ -9,31 +9,31 @@ import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api.cluster import Cluster
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
 from rlcore.api.part import load
 from rlcore.disk import writing
+from rlcore.engines import external
+from rlcore.engines.client import EngineClient, MemoryTag
+from rlcore.engines.external import ExternalLauncher
+from rlcore.engines.fleet import Fleet, FleetEngine
+from rlcore.engines.publish import DiskPublisher, Publisher, verify_by_reload
 from rlcore.engines.publish_file import Fp8Weights, WeightsLocation
+from rlcore.engines.router import Listing, RoutedEngine, Router
 from rlcore.engines.stream import WeightStream
+from rlcore.engines.supervised_engine import Launcher, Spares, SupervisedEngine
 from rlcore.engines.tally import tally_metrics
+from rlcore.runtime.placement import Nodes
+from rlcore.runtime.prepared import Served
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
 from rlcore.runtime.trainer import BundleSlot, TrainerGroup
+from rlcore_machine.reaper import Reaper
 from rlcore_machine.shared_memory import shared_dir
 from rlcore_machine.tasks import together
-
-if TYPE_CHECKING:
-    from rlcore.engines.client import EngineClient, MemoryTag
-    from rlcore.engines.fleet import FleetEngine
-    from rlcore.engines.publish import Publisher
-    from rlcore.engines.router import Listing, RoutedEngine, Router
-    from rlcore.engines.supervised_engine import Launcher, SupervisedEngine
-    from rlcore.runtime.placement import Nodes
-    from rlcore.runtime.prepared import Served
-    from rlcore_machine.reaper import Reaper
 
 LOOKS_S = 1.0
 """Seconds between looks at how busy the servers are."""
@@ -53,10 +53,6 @@ class EngineGroup:
         """`places`: where each engine starts that this run starts itself. `sources`: for each of them, the
         train ranks on the devices of its ranks (`rlcore.runtime.placement.sources_of`); empty: none.
         """
-        from rlcore.engines import external
-        from rlcore.engines.fleet import Fleet
-        from rlcore.engines.supervised_engine import Spares
-
         self._prepared, self._here = prepared, cluster.here
         self._part = prepared.resolved.engine
         # A new token for each run: whoever finds a port of its servers cannot use it.
@@ -106,8 +102,6 @@ class EngineGroup:
             await self._router.start()
         await together(engine.start() for engine in self._every)
         if self._router is not None:
-            from rlcore.engines.router import RoutedEngine
-
             can = await self._engines[0].with_client(lambda client: client.capabilities())
             self._asking = self._client(self._router.url, engines=len(self._engines), capabilities=can)
             self.clients = [RoutedEngine(engine, self._engines, self._asking) for engine in self._engines]
@@ -143,8 +137,6 @@ class EngineGroup:
     async def _publish(
         self, engines: Sequence[SupervisedEngine], location: WeightsLocation, *, keep_cache: bool, check: bool
     ) -> None:
-        from rlcore.engines.publish import verify_by_reload
-
         run, model = self._prepared.resolved.run, Path(self._prepared.model.path)
         limit_s = run.limits.publish_timeout
         try:
@@ -216,8 +208,6 @@ class EngineGroup:
 
     def _new_publisher(self) -> Publisher:
         """Brings weights into the engines: those of others read files, ours do as `--engine.publish` says."""
-        from rlcore.engines.publish import DiskPublisher
-
         model, root = self._prepared.model, self._weights
         publisher: Publisher
         if self._prepared.engine_urls:
@@ -231,8 +221,6 @@ class EngineGroup:
 
     def _launchers(self, places: Sequence[Nodes]) -> list[Launcher]:
         """One for each engine: those of others first, then those that start at `places`."""
-        from rlcore.engines.external import ExternalLauncher
-
         limit_s = self._prepared.resolved.run.serving.engine_health_limit
         urls = self._prepared.engine_urls
         launchers: list[Launcher] = [ExternalLauncher(self._client(url), limit_s=limit_s) for url in urls]
@@ -249,8 +237,6 @@ class EngineGroup:
         return role
 
     def _listing(self, index: int) -> Listing | None:
-        from rlcore.engines.router import Listing
-
         return None if self._router is None else Listing(self._router, self._role(index))
 
     def _new_router(self) -> Router | None:

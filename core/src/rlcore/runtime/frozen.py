@@ -6,26 +6,24 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from rlcore.api.cluster import Cluster
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.packed import PackedFloats
+from rlcore.api.part import Part
 from rlcore.api.server_config import AsksServer, frozen_name
+from rlcore.compose.resolved import Inference
+from rlcore.engines.client import EngineClient
+from rlcore.engines.fleet import Fleet
+from rlcore.engines.supervised_engine import Spares, SupervisedEngine
+from rlcore.runtime.evals import PreparedEval
+from rlcore.runtime.prepared import FrozenModel, Served
 from rlcore.runtime.servers import LOGS, Servers
 from rlcore.runtime.setup import cpu_threads
+from rlcore.runtime.trainer import BundleSlot
 from rlcore_machine.network import LOOPBACK, HeldPort
 from rlcore_machine.tasks import together
-
-if TYPE_CHECKING:
-    from rlcore.api.cluster import Cluster
-    from rlcore.api.part import Part
-    from rlcore.compose.resolved import Inference
-    from rlcore.engines.client import EngineClient
-    from rlcore.engines.fleet import Fleet
-    from rlcore.engines.supervised_engine import Spares, SupervisedEngine
-    from rlcore.runtime.evals import PreparedEval
-    from rlcore.runtime.prepared import FrozenModel, Served
-    from rlcore.runtime.trainer import BundleSlot
 
 ChosenT = TypeVar("ChosenT", bound="Inference")
 PartT = TypeVar("PartT", bound="Part[Any]")
@@ -63,8 +61,6 @@ class FrozenGroup:
 
     def engine(self, name: str) -> FrozenEngine:
         """A client for the model `name`, whichever server runs it at the moment."""
-        from rlcore.engines.fleet import Fleet
-
         return FrozenEngine(Fleet([self._engines[name]]))
 
     async def start(self) -> None:

@@ -8,40 +8,38 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torch import Tensor
+
+from rlcore.api.batch import TrainBatch
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError, RunError
+from rlcore.api.producer import Producer, Rollout
+from rlcore.api.types import Group
+from rlcore.engines.publish_file import WeightsLocation
 from rlcore.learning.batch_file import save_rollout
 from rlcore.learning.flops import training_flops, with_costs
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import with_columns
+from rlcore.rollout.teacher import TeacherEngine
 from rlcore.runtime.callbacks import Callbacks, both
+from rlcore.runtime.engines import EngineGroup
 from rlcore.runtime.evals import EVAL_STEP, Evaluations
 from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
 from rlcore.runtime.saver import Saver
 from rlcore.runtime.setup import saved_roles
+from rlcore.runtime.state import RunState
+from rlcore.runtime.trainer import TrainerGroup
+from rlcore.runtime.worker import UpdateResult
 from rlcore.tracking.trace import RUN, Trace
+from rlcore.tracking.trackers import Trackers
 from rlcore_machine.gpus import peak_tflops
+from rlcore_machine.signals import StopSignals
 from rlcore_machine.tasks import end_tasks, first
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rlcore.api.batch import TrainBatch
-    from rlcore.api.producer import Producer, Rollout
-    from rlcore.api.types import Group
-    from rlcore.engines.publish_file import WeightsLocation
-    from rlcore.rollout.teacher import TeacherEngine
-    from rlcore.runtime.engines import EngineGroup
-    from rlcore.runtime.state import RunState
-    from rlcore.runtime.trainer import TrainerGroup
-    from rlcore.runtime.worker import UpdateResult
-    from rlcore.tracking.trackers import Trackers
-    from rlcore_machine.signals import StopSignals
 
 _log = logging.getLogger(__name__)
 

@@ -8,20 +8,17 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.sources import FileBackedSource
 from rlcore.api.types import parse_json
+from rlcore.compose.resolved import Resolved
 from rlcore.data.urls import open_file
 from rlcore.disk import replace_file
 from rlcore.plugins.registry import PluginInfo, is_file
 from rlcore_machine import installed
-
-if TYPE_CHECKING:
-    from rlcore.compose.resolved import Resolved
 
 FILE = "provenance.jsonl"
 OWN, BELOW = "rlcore", "rlcore-machine"

@@ -6,20 +6,17 @@ import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.run_config import RunConfig
+from rlcore.compose.resolved import Resolved
 from rlcore.compose.roles import CRITIC, POLICY, REFERENCE, own_ranks
 from rlcore.config_fp8 import fp8_block
+from rlcore.engines.publish import Publisher
 from rlcore.learning.settings import LearnerSettings
+from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.profiler import PROFILE, StepProfiler
 from rlcore.runtime.worker import WorkerSetup
-
-if TYPE_CHECKING:
-    from rlcore.api.run_config import RunConfig
-    from rlcore.compose.resolved import Resolved
-    from rlcore.engines.publish import Publisher
-    from rlcore.runtime.prepared import Prepared
 
 
 def cpu_threads(run: RunConfig) -> int:
