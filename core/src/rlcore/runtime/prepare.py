@@ -6,36 +6,34 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rlcore.api.errors import ConfigError, DataError, ModelError
+from rlcore.api.model_facts import ModelFacts
 from rlcore.api.part import ModelSpec, built, load
-from rlcore.api.sources import DrawingSource
+from rlcore.api.run_config import RunConfig
+from rlcore.api.sources import DrawingSource, Prompts
+from rlcore.api.trainer import Trainer
+from rlcore.api.types import Prompt
 from rlcore.checkpoint.weights_check import check_weights
 from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
+from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.roles import CRITIC, REFERENCE, ROLES, TEACHER, of_role
 from rlcore.compose.run_checks import with_steps_of
+from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.disk import writing
 from rlcore.plugins.factories import check_factory
 from rlcore.rollout.generators import Generators
 from rlcore.rollout.teacher import check_teachers, check_vocabulary
 from rlcore.runtime import data_checks
 from rlcore.runtime.engine_checks import check_external, check_placement, check_router, checked_engine
-from rlcore.runtime.evals import asked, asked_for, held_out
+from rlcore.runtime.evals import PreparedEval, asked, asked_for, held_out
 from rlcore.runtime.prepared import Prepared, Served
 from rlcore.runtime.role_models import check_same, prepare_frozen, role_model, teacher_model
 from rlcore.runtime.run_folder import MODEL_DIR
-
-if TYPE_CHECKING:
-    from rlcore.api.model_facts import ModelFacts
-    from rlcore.api.run_config import RunConfig
-    from rlcore.api.sources import Prompts
-    from rlcore.api.trainer import Trainer
-    from rlcore.api.types import Prompt
-    from rlcore.compose.resolved import Inference, Resolved
-    from rlcore.data.prompt_tokenizer import PromptTokenizer
-    from rlcore.runtime.evals import PreparedEval
 
 
 def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prepared:
@@ -43,8 +41,6 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
 
     Writes nothing but the preset's model into `run_dir`.
     """
-    import torch
-
     # Cheap checks come first: the weights and the prompts are read once the settings are known to fit.
     _load_parts(resolved)
     gpu = torch.cuda.is_available()
@@ -190,8 +186,6 @@ def _counted(resolved: Resolved, prompts: Sequence[Prompt]) -> int:
 
 def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     """The same for an evaluation alone, of the model as it is. Loads neither trainer nor bridge."""
-    import torch
-
     _load_parts(chosen)
     if chosen.run.serving.engine_url:
         raise ConfigError("--engine-url: an evaluation alone starts engines of its own; leave the flag out.")
@@ -230,8 +224,6 @@ def _generators(chosen: Inference) -> Generators:
 
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptTokenizer:
     """The model's tokenizer, after checking that the weights are there and fit."""
-    from rlcore.data.prompt_tokenizer import PromptTokenizer
-
     check_weights(path, shapes=chosen.model.path is not None)
     encoder = PromptTokenizer.load(path, max_prompt_tokens=chosen.run.sampling.max_prompt_tokens)
     vocabulary, tokens = hf_config.get("vocab_size"), len(encoder.tokenizer)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch.profiler import profile
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
 
 PROFILE = "profile"
 """The folder of profiles in a run's folder."""
@@ -35,8 +34,6 @@ class StepProfiler:
         if not self._first <= step <= self._last:
             yield
             return
-        from torch.profiler import record_function
-
         if self._profile is None:
             self._begin()
         with record_function(f"step {step}"):
@@ -48,8 +45,6 @@ class StepProfiler:
         """Write what was profiled, unless that is done."""
         if self._profile is None:
             return
-        import torch
-
         self._profile.stop()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._profile.export_chrome_trace(str(self._path))
@@ -60,9 +55,6 @@ class StepProfiler:
         self._profile = None
 
     def _begin(self) -> None:
-        import torch
-        from torch.profiler import ProfilerActivity, profile
-
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
