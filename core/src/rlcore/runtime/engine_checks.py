@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rlcore.api.engine import Engine
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
 from rlcore.compose.resolved import Inference, Resolved
+from rlcore.runtime.prepared import Prepared
 from rlcore_machine.network import is_free
-
-if TYPE_CHECKING:
-    from rlcore.api.engine import Engine
-    from rlcore.runtime.prepared import Prepared
 
 
 def check_external(prepared: Prepared) -> None:

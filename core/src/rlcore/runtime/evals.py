@@ -10,25 +10,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api.errors import ConfigError, DataError, faults_of
+from rlcore.api.generation import GroupScorer
 from rlcore.api.part import Part, RewardPart
+from rlcore.api.sources import Prompts
+from rlcore.api.types import Prompt
 from rlcore.compose.evals import EvalConfig, EvalSet
-from rlcore.rollout.evaluate import Evaluation, eval_metrics, sampling_of
+from rlcore.compose.resolved import Inference, Resolved
+from rlcore.rollout.evaluate import EvalResult, Evaluation, Evaluator, eval_metrics, sampling_of
 from rlcore.rollout.rewards import RewardPool
 from rlcore.runtime.data_checks import check_source
+from rlcore.runtime.rollout_workers import RolloutWorkers
 from rlcore.tracking.trace import RUN, Trace
+from rlcore.tracking.trackers import Trackers
 from rlcore_machine.tasks import end_tasks
-
-if TYPE_CHECKING:
-    from rlcore.api.generation import GroupScorer
-    from rlcore.api.sources import Prompts
-    from rlcore.api.types import Prompt
-    from rlcore.compose.resolved import Inference, Resolved
-    from rlcore.rollout.evaluate import EvalResult, Evaluator
-    from rlcore.runtime.rollout_workers import RolloutWorkers
-    from rlcore.tracking.trackers import Trackers
 
 EVAL_STEP = "eval/step"
 

@@ -15,22 +15,20 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rlcore.api.errors import PluginError, RlcoreError, faults_of, one_line
 from rlcore.api.generation import Completion, GroupGenerator
 from rlcore.api.packed import PackedInts
+from rlcore.api.part import Part
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.api.tokens import Tokenizer, load_tokenizer
+from rlcore.api.types import Sample, Sampling
 from rlcore.rollout.context import TokenizerContext
 from rlcore.rollout.generators import Generators, blamed, check_samples, name_of
 from rlcore.runtime.actors import BEAT_SECONDS
 from rlcore.runtime.rollout_messages import FromWorker, Message, changed, changes_of
 from rlcore_machine import defer_collection, settle_heap, switch_threads_often
-
-if TYPE_CHECKING:
-    from rlcore.api.part import Part
-    from rlcore.api.types import Sample, Sampling
 
 TAKE_SECONDS = 1.0
 """`take` waits this long for a message."""

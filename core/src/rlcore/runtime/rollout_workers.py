@@ -12,25 +12,22 @@ import logging
 import pickle
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api.cluster import Actor, Cluster
 from rlcore.api.errors import RlcoreError, WorkerError, one_line
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator
+from rlcore.api.packed import PackedInts
+from rlcore.api.part import Part
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.run_config import LimitOptions
+from rlcore.api.types import Sample, Sampling
 from rlcore.rollout.generators import Generators, name_of
 from rlcore.runtime.actors import watched, within
 from rlcore.runtime.rollout_messages import FromDriver, Message, changed, changes_of
 from rlcore.runtime.rollout_worker import RolloutWorker, pickled_error
+from rlcore.runtime.trainer import BundleSlot
 from rlcore_machine.tasks import end_tasks, together
-
-if TYPE_CHECKING:
-    from rlcore.api.packed import PackedInts
-    from rlcore.api.part import Part
-    from rlcore.api.plugin_file import PluginFile
-    from rlcore.api.run_config import LimitOptions
-    from rlcore.api.types import Sample, Sampling
-    from rlcore.runtime.trainer import BundleSlot
-
 
 START_SECONDS = 600.0
 STOP_SECONDS = 60.0
