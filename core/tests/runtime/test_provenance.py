@@ -10,8 +10,7 @@ from runs import run_of
 
 from rlcore.api.errors import CheckpointError, DataError
 from rlcore.api.part import RewardPart
-from rlcore.runtime.provenance import FILE, HASHED_BYTES, Provenance, fingerprint
-from rlcore.runtime.resume import compared
+from rlcore.runtime.provenance import FILE, HASHED_BYTES, Provenance, compared, fingerprint
 
 
 def test_a_fingerprint_is_the_size_and_a_hash(tmp_path: Path) -> None:

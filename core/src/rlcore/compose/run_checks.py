@@ -130,11 +130,9 @@ def _longest(run: RunConfig) -> int:
 def _step_complaints(resolved: Resolved) -> Iterator[str]:
     """How a step is divided, and the learning rate over the steps."""
     run, longest = resolved.run, _longest(resolved.run)
-    if run.optimizer.minibatches > run.data.prompts_per_step:
-        yield (
-            f"--minibatches: found {run.optimizer.minibatches}, expected at most --prompts-per-step "
-            f"({run.data.prompts_per_step})."
-        )
+    found, most = run.optimizer.minibatches, run.data.prompts_per_step
+    if found > most:
+        yield f"--minibatches: found {found}, expected at most --prompts-per-step ({most})."
     if run.optimizer.min_lr > run.optimizer.lr:
         yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
     if not run.epochs:

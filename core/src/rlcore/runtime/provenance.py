@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,6 +29,8 @@ LIBRARIES = (OWN, BELOW, "tokenizers", "torch", "transformers")
 
 HASHED_BYTES = 2**20
 """How much of a data file's beginning, and of its end, is hashed."""
+
+_CHANGED = "has changed since the run was started; bring the old file back, or start a new run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +96,6 @@ class Provenance:
         with replace_file(path) as draft:
             draft.write_bytes(b"".join(line + b"\n" for line in (*lines, added)))
 
-    def changed_plugin_files(self, then: Provenance) -> Iterator[str]:
-        """Names of the plugin files whose content has changed since `then`."""
-        for name, info in self.plugins.items():
-            before = then.plugins.get(name, info)
-            if is_file(info["version"]) and before["version"] != info["version"]:
-                yield name
-
     def changes(self, then: Provenance) -> str | None:
         """A sentence about changes since `then` that may change numbers; None: there are none."""
         now, before = self._by_version(), then._by_version()
@@ -129,6 +124,23 @@ class Provenance:
 
 
 _ADAPTER = TypeAdapter(Provenance)
+
+
+def compared(now: Provenance, run_dir: Path, step: int) -> str | None:
+    """A note if the resumed run may give other numbers than the one that made the checkpoint.
+
+    `step`: of the checkpoint. Raises `CheckpointError` if the data or a plugin file have changed since.
+    """
+    then = Provenance.of_start(run_dir, step)
+    if then is None:
+        return f"{run_dir / FILE} is gone, so nobody knows whether data and code are what they were."
+    for name, info in now.plugins.items():
+        if is_file(info["version"]) and then.plugins.get(name, info)["version"] != info["version"]:
+            raise CheckpointError(f"{run_dir}: the content of the plugin {name} {_CHANGED}.")
+    for path, content in now.data.items():
+        if then.data.get(path, content) != content:
+            raise CheckpointError(f"{path}: its content {_CHANGED}.")
+    return now.changes(then)
 
 
 def _whole_lines(path: Path) -> list[bytes]:

@@ -8,11 +8,8 @@ from typing import Any
 from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import newest_intact
 from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.provenance import FILE, Provenance
 from rlcore.runtime.run_folder import CHECKPOINTS
 from rlcore.runtime.state import RunState
-
-_CHANGED = "has changed since the run was started; bring the old file back, or start a new run"
 
 
 def newest_checkpoint(run_dir: Path) -> tuple[Path | None, str | None]:
@@ -58,22 +55,6 @@ def resumed_state(prepared: Prepared, checkpoint: Path) -> RunState:
             f"{prepared.last_step}; to go on, {' and '.join(more)}."
         )
     return state
-
-
-def compared(now: Provenance, run_dir: Path, step: int) -> str | None:
-    """A note if the resumed run may give other numbers than the one that made the checkpoint.
-
-    `step`: of the checkpoint. Raises `CheckpointError` if the data or a plugin file have changed since.
-    """
-    then = Provenance.of_start(run_dir, step)
-    if then is None:
-        return f"{run_dir / FILE} is gone, so nobody knows whether data and code are what they were."
-    for name in now.changed_plugin_files(then):
-        raise CheckpointError(f"{run_dir}: the content of the plugin {name} {_CHANGED}.")
-    for path, fingerprint in now.data.items():
-        if then.data.get(path, fingerprint) != fingerprint:
-            raise CheckpointError(f"{path}: its content {_CHANGED}.")
-    return now.changes(then)
 
 
 def _identity(prepared: Prepared) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
         # Torch comes with these. Meanwhile the cluster imports what its processes need.
         from rlcore.runtime.placement import bundles_of, cpus_of, place
         from rlcore.runtime.prepare import prepare
-        from rlcore.runtime.provenance import Provenance
-        from rlcore.runtime.resume import compared, first_state, newest_checkpoint, resumed_state
+        from rlcore.runtime.provenance import Provenance, compared
+        from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
         from rlcore.runtime.run_processes import RunProcesses
 
         # An error in here removes the folder again; a run that has begun keeps it.
