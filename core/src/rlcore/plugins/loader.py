@@ -141,7 +141,9 @@ def load(
         if is_on and one.names.isdisjoint(switches.off):
             _add_installed(loader, one, points)
     for file in plugin_files:
-        loader.add_file(file)
+        version = f"{FILE_VERSION}{file.sha256}"
+        info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
+        loader.add(info, partial(import_plugin_file, file))
     loader.add_functions()
     if switches.strict and loader.broken:
         first = loader.broken[0]
@@ -215,12 +217,6 @@ class _Loader:
                     found = described(records)
                     raise PluginError(f"hook {hook!r} gave {found}, expected records: yield each one")
                 yield from records
-
-    def add_file(self, file: PluginFile) -> None:
-        """A plugin file: its hooks."""
-        version = f"{FILE_VERSION}{file.sha256}"
-        info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
-        self.add(info, partial(import_plugin_file, file))
 
     def add_functions(self) -> None:
         """Of the files without hooks. After all files: each may offer adapters."""

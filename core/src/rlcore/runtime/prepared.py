@@ -56,13 +56,6 @@ class Served:
     engine_fields: Mapping[str, Any]
     frozen: tuple[FrozenModel, ...]
 
-    @property
-    def routing_shape(self) -> tuple[int, int] | None:
-        """Layers of the model and experts per token, if the run replays the engine's choice of experts."""
-        if not self.resolved.run.loss.replay_routing:
-            return None
-        return int(self.hf_config["num_hidden_layers"]), int(self.hf_config[TOP_EXPERTS])
-
     def fields_of(self, engine: int) -> Mapping[str, Any]:
         """The server fields of engine number `engine`: those of its group, if it is in one."""
         group = group_of(engine, self.resolved.run)
@@ -125,13 +118,16 @@ class Prepared(Served):
         """The batch for training on a rollout's `groups` with the weights `version`."""
         from rlcore.rollout.batch import to_batch  # imports torch, which a check of settings needs not
 
-        run = self.resolved.run
+        run, config = self.resolved.run, self.hf_config
+        routing = None
+        if run.loss.replay_routing:  # the layers of the model, and the experts of a token
+            routing = int(config["num_hidden_layers"]), int(config[TOP_EXPERTS])
         return to_batch(
             groups,
             minibatches=run.optimizer.minibatches,
             version=version,
             kept_caches=run.asynchrony.on_publish == "in_place",
-            routing=self.routing_shape,
+            routing=routing,
             metadata=run.data.metadata_columns,
         )
 
