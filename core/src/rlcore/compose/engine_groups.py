@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api.config import NAME, flag_name
 from rlcore.api.errors import ConfigError, did_you_mean
+from rlcore.api.part import Part
+from rlcore.api.run_config import RunConfig
+from rlcore.compose.resolved import Inference, Resolved
 from rlcore.config import layers
-
-if TYPE_CHECKING:
-    from rlcore.api.part import Part
-    from rlcore.api.run_config import RunConfig
-    from rlcore.compose.resolved import Inference, Resolved
 
 ENGINE_GROUP = "engine_group"
 FLAG = flag_name(ENGINE_GROUP)

@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError, did_you_mean
+from rlcore.api.part import Part
+from rlcore.api.run_config import RunConfig
 from rlcore.api.server_config import AsksScores, AsksServer, frozen_name
 from rlcore.compose.engine_groups import ENGINE_GROUP, assigned, server_field_complaints
 from rlcore.compose.models import read_config
+from rlcore.compose.resolved import Inference
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.engines.classifiers import classifier_of, scores_of
-
-if TYPE_CHECKING:
-    from rlcore.api.part import Part
-    from rlcore.api.run_config import RunConfig
-    from rlcore.compose.resolved import Inference
 
 FROZEN = "frozen"
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlcore.api.errors import CheckpointError
+from rlcore.api.run_config import RunConfig
 from rlcore.api.sources import Cursor, DrawingSource, PromptSource, content_hash, content_share
 from rlcore.api.types import Json, Prompt
 from rlcore.data.source_mix import SourceMix
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rlcore.api.run_config import RunConfig
 
 EPOCH, SKIPPED = "rollout/epoch", "rollout/prompts_skipped"
 _NEWEST = 0.5

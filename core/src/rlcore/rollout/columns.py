@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlcore.api.batch import ROUTED_EXPERTS
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
 from rlcore.api.types import Prompt, Sample
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 KINDS = {"b": np.float32, "f": np.float32, "i": np.int64, "u": np.int64}
 """numpy's kind of a value → the dtype of its column."""

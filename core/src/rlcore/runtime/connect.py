@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from rlcore.api.cluster import Cluster
+from rlcore.api.part import Part
+from rlcore.api.part_config import ClusterConfig, PassingConfig
 from rlcore_machine.reaper import Reaper
-
-if TYPE_CHECKING:
-    from rlcore.api.cluster import Cluster
-    from rlcore.api.part import Part
-    from rlcore.api.part_config import ClusterConfig, PassingConfig
 
 PRELOAD = ("rlcore.runtime.worker", "rlcore.learning.learner", "rlcore_machine.server_process")
 """Modules that the processes of every run import."""
