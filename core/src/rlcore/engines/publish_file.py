@@ -112,9 +112,8 @@ def write_version(
     for path in list(root.iterdir()):
         if path.name.isdecimal() and int(path.name) <= version - KEPT_VERSIONS:
             remove_folder(path)
-    return WeightsLocation(
-        directory=str(root / str(version)), version=version, checksums=checksums_of(values)
-    )
+    folder, checksums = str(root / str(version)), checksums_of(values)
+    return WeightsLocation(directory=folder, version=version, checksums=checksums)
 
 
 def save_weights(folder: Path, values: Mapping[str, Tensor], model_path: Path | None = None) -> None:

@@ -149,9 +149,8 @@ class RewardPool:
         `metadata["reward_error"]` and no score. Groups beyond what the workers take wait their turn.
         """
         # Routed experts are megabytes that no reward can use.
-        asked = _Asked(
-            [sample.but(routed_experts="") if sample.routed_experts else sample for sample in samples]
-        )
+        sent = [sample.but(routed_experts="") if sample.routed_experts else sample for sample in samples]
+        asked = _Asked(sent)
         self._waiting.append(asked)
         self._serve_soon()
         outcomes = await asked.outcomes

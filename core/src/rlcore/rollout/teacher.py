@@ -34,10 +34,9 @@ _PROBE_TOKENS = 8
 def check_vocabulary(run: RunConfig, tokenizer: Tokenizer) -> None:
     """`ConfigError` where an engine at `--teacher-url` does not answer, or makes other tokens of a text."""
     for _, url in run.teacher.teachers:
-        if frozen_name(url) is not None:
-            continue
         try:
-            asyncio.run(_check(run, url, tokenizer))
+            if frozen_name(url) is None:
+                asyncio.run(_check(run, url, tokenizer))
         except EngineError as error:
             raise ConfigError(f"--teacher-url {url}: {error}") from error
 

@@ -176,9 +176,8 @@ class Loop:
         with self.trace.span(RUN, "checkpoint", step=self.state.step):
             # The producer stands still only while its state is copied, not while the disk is written.
             async with self.producer.suspended():
-                self.state = replace(
-                    self.state, producer=self.producer.state(), callbacks=self.callbacks.state()
-                )
+                producer, callbacks = self.producer.state(), self.callbacks.state()
+                self.state = replace(self.state, producer=producer, callbacks=callbacks)
             # Before the trainer wakes: otherwise the engines would rest while the last write ends.
             await self._saver.finish()
             async with self.handover.awake(self.producer):
