@@ -61,6 +61,23 @@ def test_answers_import_nothing_heavy(args: Sequence[str]) -> None:
     assert done.stdout
 
 
+def test_ctrl_c_ends_the_program_in_one_line_while_it_is_still_imported() -> None:
+    code = """
+import sys
+class CtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == "rlcore_cli.program":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, CtrlC())
+(script,) = __import__("importlib.metadata").metadata.entry_points(name="rlcore", group="console_scripts")
+script.load()()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "error: interrupted.\n")
+
+
 def test_a_cluster_prepares_before_torch_is_imported() -> None:
     code = "import rlcore.runtime.train, rlcore_cli.evaluation_run, sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], timeout=120, check=True)

@@ -37,6 +37,7 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"task": "file"}, "--task: 'file' is no task; use --data PATH."),
     ({"task": "copy", "data": "x"}, "--task and --data exclude each other; leave one out."),
+    ({"data": []}, "--data: found [], expected a path, or a list of paths."),
     ({"data": "gone.jsonl"}, "--data: found 'gone.jsonl', which is no file."),
     ({"model": "./gone"}, "--model: found './gone', which is no directory."),
     (

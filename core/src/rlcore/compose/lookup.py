@@ -63,7 +63,7 @@ def find_data(registry: Registry, key: str, setting: Setting) -> Entry:
     at, value = setting.layer.at(key), setting.value
     entry = registry.data_source(at)
     paths = [value] if isinstance(value, str) else value
-    if not isinstance(paths, list | tuple) or not all(isinstance(path, str) for path in paths):
+    if not paths or not isinstance(paths, list | tuple) or not all(isinstance(path, str) for path in paths):
         raise ConfigError(f"{at}: found {value!r}, expected a path, or a list of paths.")
     assert issubclass(entry.config, DataConfig), "the registry has checked it"
     if complaint := entry.config.path_complaint(paths):
