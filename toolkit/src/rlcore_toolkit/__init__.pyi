@@ -33,6 +33,9 @@ from .limits import (
     MOST_LOGITS as MOST_LOGITS,
     ROWS_AT_ONCE as ROWS_AT_ONCE,
 )
+from .load_object import (
+    load_object as load_object,
+)
 from .machine import (
     has_gpu as has_gpu,
     has_gpu_for as has_gpu_for,

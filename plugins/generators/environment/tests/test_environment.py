@@ -164,7 +164,7 @@ def test_a_first_observation_joins_the_prompt_of_a_chat() -> None:
 
 
 def test_a_wrong_name_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected module:Class"):
+    with pytest.raises(ConfigError, match="cannot be loaded, AttributeError"):
         generator(environment="countdown:Nobody")
     with pytest.raises(ConfigError, match=r"has no reset\(\)"):
         generator(environment="countdown:Step")

@@ -222,9 +222,9 @@ async def test_so_many_agents_work_at_once() -> None:
 @pytest.mark.parametrize(
     ("agent", "reason"),
     [
-        ("nowhere", "expected MODULE:FUNCTION or PATH/TO/FILE.py:FUNCTION"),
-        ("no_such_module_:f", "cannot be loaded: ModuleNotFoundError"),
-        (f"{AGENTS}:nobody", "cannot be loaded: AttributeError"),
+        ("nowhere", "expected module:NAME or path/to/file.py:NAME"),
+        ("no_such_module_:f", "cannot be loaded, ModuleNotFoundError"),
+        (f"{AGENTS}:nobody", "cannot be loaded, AttributeError"),
         (f"{AGENTS}:blocking", "expected an async function"),
     ],
 )

@@ -207,8 +207,8 @@ def test_the_schema_comes_from_hints_and_docstring() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("mytools:nothing", "expected module:function"),
-        ("nowhere:add", "expected module:function"),
+        ("mytools:nothing", "cannot be loaded, AttributeError"),
+        ("nowhere:add", "cannot be loaded, ModuleNotFoundError"),
         ("mytools:QUESTION", "expected a function"),
         ("mytools:untyped", "has no type hint"),
     ],

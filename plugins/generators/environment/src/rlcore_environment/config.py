@@ -35,7 +35,8 @@ class EnvironmentConfig(TurnsConfig):
     )
     environment: str = Field(
         min_length=1,
-        description="module:Class, the id in the package's registry, or an OpenEnv server's URL",
+        description="module:Class or path/to/file.py:Class, the id in the package's registry, or an OpenEnv "
+        "server's URL",
     )
     options: dict[str, Json] = Field(
         default_factory=dict, description="keyword arguments of the class or of the package's make function"

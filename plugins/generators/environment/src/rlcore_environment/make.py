@@ -10,6 +10,7 @@ from rlcore import ConfigError, MissingPackageError
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.protocol import Environment
 from rlcore_environment.source import VERIFIERS
+from rlcore_toolkit import load_object
 
 ADAPTERS = {"gymnasium": "GymnasiumEnvironment", "textarena": "TextArenaEnvironment"}
 PACKAGES = {
@@ -51,13 +52,7 @@ def factory(config: EnvironmentConfig) -> Callable[[], Environment]:
 
 
 def _own(name: str) -> Callable[..., Environment]:
-    module, _, attribute = name.partition(":")
-    try:
-        constructor = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"--generator.environment {name}: cannot be loaded ({error}), expected module:Class."
-        ) from error
+    constructor = load_object(name, "--generator.environment")
     for method in ("reset", "step"):
         if not callable(getattr(constructor, method, None)):
             raise ConfigError(f"--generator.environment {name}: has no {method}(), expected an environment.")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -21,6 +19,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from rlcore import ConfigError, Json, Prompt
+from rlcore_toolkit import load_object
 
 INHERITED = frozenset(
     {
@@ -180,25 +179,9 @@ def find_agent(agent: str, command: Sequence[str], keep: Sequence[str] = ()) -> 
                 f"--generator.keep-environment: found {', '.join(missing)}, expected variables that are set."
             )
         return CommandAgent(command, keep)
-    flag = f"--generator.agent {agent}"
-    place, _, name = agent.rpartition(":")
-    if not place or not name:
-        raise ConfigError(f"{flag}: expected MODULE:FUNCTION or PATH/TO/FILE.py:FUNCTION.")
-    try:
-        function = getattr(_module(place), name)
-    except Exception as error:
-        raise ConfigError(f"{flag} cannot be loaded: {type(error).__name__}: {error}.") from error
+    function = load_object(agent, "--generator.agent")
     if not inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{flag}: expected an async function of one argument, the session.")
+        raise ConfigError(
+            f"--generator.agent {agent}: expected an async function of one argument, the session."
+        )
     return FunctionAgent(function)
-
-
-def _module(place: str) -> Any:
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{place} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

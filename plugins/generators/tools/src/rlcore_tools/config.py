@@ -10,7 +10,9 @@ from rlcore import Config
 class ToolsConfig(Config):
     """Which tools, and the limits of their use."""
 
-    function: tuple[str, ...] = Field((), description="a Python function as a tool: module:function")
+    function: tuple[str, ...] = Field(
+        (), description="a Python function as a tool: module:function, or path/to/file.py:function"
+    )
     mcp: tuple[str, ...] = Field(
         (), description="an MCP server, with all of its tools: its URL, or the command that starts it"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import re
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 
 from rlcore import ConfigError, Json, first_line
-from rlcore_toolkit import call_in_thread
+from rlcore_toolkit import call_in_thread, load_object
 from rlcore_tools.toolbox import BadCallError
 
 _PARAMETER = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
@@ -57,14 +56,8 @@ class FunctionTool:
 
 
 def load(name: str) -> FunctionTool:
-    """The tool `module:function`. Raises `ConfigError` where there is none, or it has no schema."""
-    module, _, attribute = name.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"--generator.function {name}: cannot be loaded ({error}), expected module:function."
-        ) from error
+    """The tool that a setting names. Raises `ConfigError` where there is none, or it has no schema."""
+    function = load_object(name, "--generator.function")
     if not inspect.isfunction(function):
         raise ConfigError(f"--generator.function {name}: found {function!r}, expected a function.")
     return FunctionTool(name, function)
