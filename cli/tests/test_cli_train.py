@@ -283,6 +283,10 @@ def test_a_dry_run_of_engines_on_the_cpu_takes_any_number(capsys: pytest.Capture
         (["+stepz=3"], "--stepz is unknown. Did you mean '--steps'?"),
         (["--config", "a", "--resume", "b"], "--config and --resume exclude each other"),
         (["--config", "a.toml"], "--config a.toml: No such file or directory."),
+        (
+            ["--config", "full/own.toml"],
+            "full/own.toml: run_dir is unknown. The command line has it; use --run-dir.",
+        ),
         (["--resume", "gone"], "--resume gone: found no run.toml there, expected the folder of a run."),
         (["--run-dir", "full"], "--run-dir: 'full' is neither new nor an empty folder; name another"),
         (["--run-dir", "toy.py"], "--run-dir: 'toy.py' is neither new nor an empty folder"),
@@ -296,7 +300,7 @@ def test_a_wrong_command_line(
     base: list[str], flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
+    (tmp_path / "full" / "own.toml").write_text('run_dir = "out"')
     assert refused([*base, *flags], capsys).startswith(sentence)
     assert not (tmp_path / "runs").exists()
 
