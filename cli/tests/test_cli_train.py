@@ -273,6 +273,7 @@ def test_a_dry_run_of_engines_on_the_cpu_takes_any_number(capsys: pytest.Capture
     ("flags", "sentence"),
     [
         (["--stepz", "3"], "--stepz is unknown. Did you mean '--steps'?"),
+        (["--dry-runs"], "--dry-runs is unknown. Did you mean '--dry-run'?"),
         (["--kl_coef", "1"], "--kl_coef is spelled --kl-coef."),
         (["--engine.max_batch", "1"], "--engine.max_batch is spelled --engine.max-batch."),
         (["--loss.delta", "3"], "--loss.delta belongs to loss 'far', but 'near' is chosen."),

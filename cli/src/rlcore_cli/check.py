@@ -50,7 +50,7 @@ class CheckCommand(click.Command):
         made = options.SelectedCommand(
             _options(chosen, program.plugins.registry, args),
             run=lambda flags, params: _run(program, chosen, flags, params),
-            unknown=lambda name, layer: _unknown(name, layer, chosen),
+            unknown=lambda name, layer, own: _unknown(name, layer, chosen, own),
             passed={},
             name=self.name,
             help=self.help,
@@ -90,9 +90,9 @@ def table_of(entry: Entry) -> str:
     return f"{entry.kind}.{entry.record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
 
 
-def _unknown(name: str, layer: Layer, chosen: Sequence[Offer]) -> str:
+def _unknown(name: str, layer: Layer, chosen: Sequence[Offer], own: Iterable[str]) -> str:
     known = [flag.name for flag in _flags([offer.entry for offer in chosen if offer.entry is not None])]
-    near = did_you_mean(flag_name(name), map(flag_name, [*known, *_OF_PROMPTS, "kind", "json"]))
+    near = did_you_mean(flag_name(name), [*map(flag_name, [*known, *_OF_PROMPTS]), *own])
     return f"{layer.at(name)} is unknown.{near}"
 
 

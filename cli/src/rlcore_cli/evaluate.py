@@ -50,7 +50,7 @@ class EvalCommand(click.Command):
         made = options.SelectedCommand(
             _options(selection, args),
             run=lambda flags, params: _run(program, file, flags, params),
-            unknown=lambda name, layer: unknown(name, layer, selection),
+            unknown=lambda name, layer, own: unknown(name, layer, selection, own),
             passed=options.passed_help(selection),
             name=self.name,
             help=self.help,

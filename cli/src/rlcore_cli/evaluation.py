@@ -214,10 +214,10 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def unknown(name: str, layer: Layer, selection: Selection) -> str:
-    """The sentence for a name that an evaluation alone does not read."""
+def unknown(name: str, layer: Layer, selection: Selection, options: Iterable[str] = ()) -> str:
+    """The sentence for a name that an evaluation alone does not read; `options`: see `Selection.unknown`."""
     known = [*CHOICES, *(flag.name for flag in evaluation_flags(selection))]
     shown = str if layer.label else flag_name
-    note, near = selection.foreign_note(name), did_you_mean(shown(name), map(shown, known))
+    note, near = selection.foreign_note(name), did_you_mean(shown(name), [*map(shown, known), *options])
     hint = note or near or selection.foreign_note(name, fnmatch)
     return f"{layer.at(name)} is no setting of an evaluation.{hint}"

@@ -266,8 +266,8 @@ class SelectedCommand(click.Command):
     """A command with the flags of one selection.
 
     `run` gets the layer of the flags that were given, and all parameters; `unknown` words the refusal of a
-    setting that the selection does not have, with the layer that names it as it was typed; `passed`: see
-    `passed_help`.
+    setting that the selection does not have, with the layer that names it as it was typed, and the command's
+    own options, one of which may be meant; `passed`: see `passed_help`.
     """
 
     allow_extra_args = True
@@ -278,7 +278,7 @@ class SelectedCommand(click.Command):
         params: Iterable[click.Parameter],
         *,
         run: Callable[[Layer, Params], None],
-        unknown: Callable[[str, Layer], str],
+        unknown: Callable[[str, Layer, Iterable[str]], str],
         passed: Mapping[str, tuple[str, str]],
         **known: Any,
     ) -> None:
@@ -297,7 +297,7 @@ class SelectedCommand(click.Command):
                 raise ConfigError(f"{meant[0]}: expected two dashes, -{meant[0]}.") from error
             name = error.option_name.lstrip("-").replace("-", "_")
             layer = Layer(label="", values={}, written_as={name: error.option_name})
-            raise ConfigError(self._unknown(name, layer)) from error
+            raise ConfigError(self._unknown(name, layer, self._own())) from error
         if words:
             raise ConfigError(self._stray(words[0]))
         return words
@@ -310,7 +310,11 @@ class SelectedCommand(click.Command):
             return f"found {word!r}, expected options only: --NAME VALUE."
         if any(option in param.opts for param in self.params):
             return f"found {word!r}, expected {option} {value}."
-        return self._unknown(name, Layer(label="", values={}))
+        return self._unknown(name, Layer(label="", values={}), self._own())
+
+    def _own(self) -> list[str]:
+        """The options that are no settings."""
+        return [param.opts[0] for param in self.params if getattr(param, "group", COMMAND) == COMMAND]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         format_groups(self.get_params(ctx), self._passed, ctx, formatter)

@@ -4,7 +4,7 @@ A selection may be incomplete (`rlcore train --algo grpo --help`): it still know
 so far.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
@@ -249,8 +249,8 @@ class Selection:
         hidden = self.chosen_otherwise()
         return [name for name in names if name not in hidden]
 
-    def unknown(self, name: str, layer: Layer) -> str:
-        """The sentence for a name that nothing reads."""
+    def unknown(self, name: str, layer: Layer, options: Iterable[str] = ()) -> str:
+        """The sentence for a name that nothing reads. `options`, which are no settings, may be meant too."""
         if name in self.chosen_otherwise():
             return f"{layer.at(name)} is what {layer.at(self.chosen_otherwise()[name])} says; leave it out."
         known = self.known()
@@ -269,7 +269,11 @@ class Selection:
         if meant:
             hint = f" Did you mean {shown(meant)!r}{self._difference(name, meant)}?"
         else:
-            hint = note or did_you_mean(shown(name), map(shown, known)) or self.foreign_note(name, fnmatch)
+            hint = (
+                note
+                or did_you_mean(shown(name), [*map(shown, known), *options])
+                or self.foreign_note(name, fnmatch)
+            )
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
 
     def _difference(self, name: str, setting: str) -> str:
