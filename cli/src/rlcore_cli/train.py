@@ -177,7 +177,7 @@ def _kept(run_dir: Path) -> str:
     if newest is None:
         return (
             "no checkpoint: this run cannot be resumed. --save-every N saves every N steps; SIGTERM, unlike "
-            "Ctrl-C, saves before it ends a run."
+            "Ctrl-C, saves what was trained before it ends a run."
         )
     return f"checkpoint of step {newest.name}: go on with rlcore train --resume {shlex.quote(str(run_dir))}"
 

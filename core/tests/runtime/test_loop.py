@@ -1,6 +1,7 @@
 """What the loop does after a step: refresh the reference, evaluate, save."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from runs import run_of
 
 from rlcore.api.errors import PluginError
 from rlcore.api.producer import Rollout
+from rlcore.runtime import loop as loop_module
 from rlcore.runtime.loop import Loop
 from rlcore.runtime.prepare import prepare
 from rlcore.runtime.prepared import Prepared
@@ -45,13 +47,24 @@ class Trainer:
 
 
 class Producer:
-    """Rollouts of which a filter has left nothing."""
+    """Rollouts of which a filter has left nothing. `made`: so many, and the next one is never done."""
 
     samples = False
+
+    def __init__(self, made: int = STEPS, stop: "Stop | None" = None) -> None:
+        self._made, self._stop = made, stop
+        self.is_closed = False
 
     async def run(self, step: int, steps: int) -> AsyncIterator[Rollout]:
         metrics = {"time/rollout_s": 0.0, "rollout/response_tokens": 0.0}
         for number in range(step + 1, steps + 1):
+            if number > self._made:
+                assert self._stop is not None
+                self._stop.told_to_end.set()
+                try:
+                    await asyncio.sleep(LIMIT)
+                finally:
+                    self.is_closed = True
             yield Rollout(step=number, version=0, groups=(), metrics=metrics)
 
     @asynccontextmanager
@@ -59,7 +72,7 @@ class Producer:
         yield
 
     def state(self) -> dict[str, Any]:
-        return {}
+        return {"closed": self.is_closed}
 
 
 class Stop:
@@ -165,3 +178,36 @@ def test_what_was_trained_is_not_lost_with_its_evaluation(folder: Path, fails: b
     assert rows.steps[-1] == 2
     assert trainer.staged == [(2, ("policy",))]
     assert evaluations.given_up is not fails
+
+
+@pytest.mark.parametrize(
+    ("made", "reason", "saved", "waits"),
+    [(0, "terminated", [], False), (3, "sigterm", [3], False), (4, "sigterm", [3, 4], True)],
+    ids=["nothing yet", "all is saved", "a step since then"],
+)
+def test_a_run_told_to_end_does_not_wait_for_ever(
+    folder: Path, made: int, reason: str, saved: list[int], waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rollout at hand never comes. It is waited for a little where there is a step to be saved."""
+    monkeypatch.setattr(loop_module, "GRACE_S", 0.3)
+
+    async def run() -> tuple[str, Trainer, float]:
+        trainer, stop = Trainer(), Stop()
+        state = RunState(step=0, version=0, producer={}, model={})
+        parts: Any = {
+            "producer": Producer(made, stop),
+            "trackers": Trackers({}, SilentDisplay()),
+            "stop": stop,
+        }
+        loop: Any = Loop(prepared=_prepared(0, folder), trainer=trainer, engines=None, state=state, **parts)  # type: ignore[arg-type]  # stand-ins
+        trainer.loop = loop
+        begin = time.monotonic()
+        reason = await asyncio.wait_for(loop.run(), LIMIT)
+        return reason, trainer, time.monotonic() - begin
+
+    found, trainer, seconds = asyncio.run(run())
+    assert found == reason
+    assert [step for step, _ in trainer.staged] == saved
+    assert (seconds > 0.3) is waits
+    assert trainer.loop is not None
+    assert trainer.loop.state.producer.get("closed", False) is waits  # else what is under way would be lost

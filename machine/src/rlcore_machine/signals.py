@@ -17,6 +17,10 @@ from types import FrameType
 
 END_LIMIT_S = 60.0
 """Seconds that the end of a program may take before another signal cuts it short."""
+GRACE_S = 20.0
+"""What a program that is told to end waits for the work at hand: who kills it often gives it 30 s."""
+HELD_UP_S = 1.0
+"""Seconds after which an event loop that has not heard of the first signal is held up."""
 _ending_since = 0.0
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
@@ -88,6 +92,9 @@ class StopSignals:
     Once there is something to save (`can_save`), SIGTERM or SIGHUP asks for a checkpoint at the next step
     boundary and an end (`told_to_end`). SIGINT, a second of the others, or one that comes before, ends the
     run at once: `interrupted` is set, and `reason` says by what. Once it has ended so, more do nothing.
+
+    Code that holds up the event loop keeps it from hearing that. So one more signal, a second later, raises
+    KeyboardInterrupt or `Terminated` in that very code.
     """
 
     def __init__(self) -> None:
@@ -95,6 +102,7 @@ class StopSignals:
         self.told_to_end = asyncio.Event()
         self.interrupted = asyncio.Event()
         self.reason = INTERRUPTED
+        self._asked_at: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[int, object] = {}
 
@@ -124,5 +132,10 @@ class StopSignals:
             self._loop.call_soon_threadsafe(lambda: None)  # a loop that waits for its sockets is woken
             return
         self.reason = INTERRUPTED if number == signal.SIGINT else TERMINATED
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+        elif not self.interrupted.is_set() and time.monotonic() - self._asked_at > HELD_UP_S:
+            self.interrupted.set()
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
         # Threadsafe, though it is the same thread, for the same reason.
         self._loop.call_soon_threadsafe(self.interrupted.set)

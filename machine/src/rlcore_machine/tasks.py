@@ -48,6 +48,18 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
         raise asyncio.CancelledError
 
 
+async def until(event: asyncio.Event, work: Awaitable[T], grace_s: float = 0.0) -> T | None:
+    """What `work` returns; None where it is given up, `grace_s` seconds after `event`."""
+
+    async def over() -> None:
+        await event.wait()
+        await asyncio.sleep(grace_s)
+
+    task = asyncio.ensure_future(work)
+    await first([task, over()])
+    return None if task.cancelled() else task.result()
+
+
 async def first(awaitables: Iterable[Awaitable[object]]) -> None:
     """Returns when one of them has; raises what it raises. The others are canceled.
 

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import Tensor
 
@@ -38,8 +37,8 @@ from rlcore.runtime.worker import UpdateResult
 from rlcore.tracking.trace import RUN, Trace
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine.gpus import peak_tflops
-from rlcore_machine.signals import StopSignals
-from rlcore_machine.tasks import end_tasks, first
+from rlcore_machine.signals import GRACE_S, TERMINATED, StopSignals
+from rlcore_machine.tasks import end_tasks, until
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +71,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
+        self._saved_step = self.state.step
         self._is_checked = False
         self._has_warned = False
         self._steps_that_failed = 0
@@ -111,7 +111,7 @@ class Loop:
                     if reason := await self._finish_step(rollout, await self._step(rollout)):
                         break
                 else:
-                    reason = "completed"
+                    reason = await self._given_up(rollouts) if self.stop.terminating else "completed"
             await self._last_results()
         finally:
             if self.evaluations is not None:
@@ -119,8 +119,17 @@ class Loop:
         return reason
 
     async def _next(self, rollouts: AsyncGenerator[Rollout, None]) -> Rollout | None:
+        """None: there is none, or the run is told to end and does not wait for it any longer."""
+        grace_s = GRACE_S if self.state.step > self._saved_step else 0.0
         with self.trace.span(RUN, "rollout", step=self.state.step + 1):
-            return await anext(rollouts, None)
+            return await until(self.stop.told_to_end, anext(rollouts, None), grace_s)
+
+    async def _given_up(self, rollouts: AsyncGenerator[Rollout, None]) -> str:
+        """Save what was trained, without the rollout at hand, whose prompts are drawn again."""
+        await rollouts.aclose()  # from then on the producer's state has them
+        if self.state.step > self._saved_step:
+            await self._save()
+        return "sigterm" if self.state.step else TERMINATED
 
     async def _finish_step(self, rollout: Rollout, row: dict[str, float]) -> str:
         """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint.
@@ -173,6 +182,7 @@ class Loop:
         return asked
 
     async def _save(self) -> None:
+        self._saved_step = self.state.step
         with self.trace.span(RUN, "checkpoint", step=self.state.step):
             # The producer stands still only while its state is copied, not while the disk is written.
             async with self.producer.suspended():
@@ -299,13 +309,8 @@ class Loop:
             return {}
         if not self.producer.samples:
             await self.publish()
-        return await self._until_sigterm(evaluations.now(step, version))
-
-    async def _until_sigterm(self, evaluation: Coroutine[Any, Any, dict[str, float]]) -> dict[str, float]:
-        """Its metrics; none where it is given up, for a run that is told to end must save soon."""
-        task = asyncio.ensure_future(evaluation)
-        await first([task, self.stop.told_to_end.wait()])
-        return {} if task.cancelled() else task.result()
+        # It is given up where the run is told to end, which must save soon.
+        return await until(self.stop.told_to_end, evaluations.now(step, version)) or {}
 
     async def _late_results(self, *, wait: bool) -> RunControl:
         """Tell of an evaluation beside training that has ended; what callbacks ask then."""

@@ -16,7 +16,8 @@ from rlcore.runtime.run_folder import check_folder
 from rlcore.runtime.state import RunState
 from rlcore.tracking.trace import Trace
 from rlcore.tracking.trackers import Trackers
-from rlcore_machine.signals import StopSignals
+from rlcore_machine.signals import GRACE_S, StopSignals
+from rlcore_machine.tasks import until
 
 
 @dataclass(kw_only=True)
@@ -41,7 +42,7 @@ class RolloutLoop:
         folder = self.prepared.run_dir.stat()
         rollouts = self.producer.run(self.state.step, self.prepared.last_step)
         async with contextlib.aclosing(rollouts):
-            async for rollout in rollouts:
+            while rollout := await until(self.stop.told_to_end, anext(rollouts, None), GRACE_S):
                 check_folder(self.prepared.run_dir, folder)
                 await self._write(rollout)
                 self.trace.flush()
@@ -49,8 +50,8 @@ class RolloutLoop:
                 self.state = replace(self.state, step=rollout.step)
                 self.producer.published(self.state.version)
                 if self.stop.terminating:
-                    return "sigterm"
-        return "completed"
+                    break
+        return "sigterm" if self.stop.terminating else "completed"
 
     async def _write(self, rollout: Rollout) -> None:
         """Write samples, the batch that training would read, and a row of metrics."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,9 +36,13 @@ from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine import settle_heap, switch_threads_often
 from rlcore_machine.reaper import Reaper, scratch
-from rlcore_machine.signals import StopSignals
+from rlcore_machine.signals import GRACE_S, StopSignals
+from rlcore_machine.stalls import stalls_told
 from rlcore_machine.tasks import together
 
+_log = logging.getLogger(__name__)
+
+_STALL_SECONDS = 30.0
 _REASON_SECONDS = 5.0
 """Seconds to wait for a watcher to say why a process died, once the death has been noticed."""
 _CLUSTER_SECONDS = 1.0
@@ -63,6 +68,7 @@ class RunProcesses:
     async def run(self) -> str:
         """The whole run; why it ended. What was started is stopped, however it ends."""
         with StopSignals() as stop:
+            told = asyncio.ensure_future(self._tell_the_end(stop))
             main = asyncio.ensure_future(self._run(stop))
             interrupted = asyncio.ensure_future(stop.interrupted.wait())
             try:
@@ -76,6 +82,14 @@ class RunProcesses:
                 return stop.reason
             finally:
                 interrupted.cancel()
+                told.cancel()
+
+    async def _tell_the_end(self, stop: StopSignals) -> None:
+        await stop.told_to_end.wait()
+        self.display.note(
+            f"told to end after this step; a rollout that takes {GRACE_S:g} s more is given up. "
+            "A second signal ends the run at once."
+        )
 
     async def _run(self, stop: StopSignals) -> str:
         prepared = self.prepared
@@ -96,7 +110,7 @@ class RunProcesses:
                 )
             await self._start(serving, trainer, sources)
             loop = await self._loop(serving, trainer, rewards, stop, stack)
-            with self._tracked(loop, stop) as ended:
+            with self._tracked(loop, stop) as ended, stalls_told(_tell_stall, _STALL_SECONDS):
                 # From here on SIGTERM waits for the step and a checkpoint. Before, there was nothing to save.
                 stop.can_save = True
                 # Everything is imported and built: later collections need not look through it again.
@@ -316,3 +330,12 @@ class RunProcesses:
             for task in (main, *watchers):
                 task.cancel()
             await asyncio.gather(main, *watchers, return_exceptions=True)
+
+
+def _tell_stall(seconds: float, place: str) -> None:
+    _log.warning(
+        "For %g s this run has done nothing but %s. What takes so long must be awaited, or called by "
+        "asyncio.to_thread: nothing else goes on meanwhile. Two Ctrl-C end the run.",
+        seconds,
+        place,
+    )
