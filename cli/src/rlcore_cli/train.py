@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.api.errors import CheckpointError, ConfigError, PluginError, UserError
+from rlcore.api.errors import CheckpointError, ConfigError, PluginError, RlcoreError, UserError
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Component, Kind
 from rlcore.checkpoint.folder import newest_complete
@@ -116,13 +116,21 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
 
     columns = columns_of(resolved.trains_on, resolved.needs)
     screen = TerminalDisplay(json=params["as_json"], steps=resolved.run.steps, columns=columns)
-    with deferred_collection(), screen as display:
-        display.phase(LOADING)
-        from rlcore.runtime.train import train
+    try:
+        with deferred_collection(), screen as display:
+            display.phase(LOADING)
+            from rlcore.runtime.train import train
 
-        with redirect_stdout(sys.stderr) if params["as_json"] else nullcontext():  # what plugins print
-            summary = train(resolved, run_dir=run_dir, resume=resume, display=display)
-        display.finish(summary)
+            with redirect_stdout(sys.stderr) if params["as_json"] else nullcontext():  # what plugins print
+                summary = train(resolved, run_dir=run_dir, resume=resume, display=display)
+            display.finish(summary)
+    except RlcoreError as error:
+        if "run" in error.summary:  # it had begun
+            failed = Path(str(error.summary["run"]))
+            click.echo(f"run folder: {failed}", err=True)
+            if newest_complete(failed / CHECKPOINTS) is not None:
+                click.echo(_kept(failed), err=True)
+        raise
     run_dir = Path(summary.run)
     if "view" in getattr(click.get_current_context().find_root().command, "commands", ()):
         click.echo(

@@ -33,6 +33,8 @@ from rlcore_machine import LOOPBACK, Terminated
 from rlcore_ray.config import RayConfig
 from rlcore_toolkit import watch_processes
 
+_log = logging.getLogger(__name__)
+
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray hides GPUs from actors that ask for none; an engine's supervisor passes its own device list on.
@@ -61,6 +63,10 @@ _HEAD = ("gcs_server", "raylet")
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OF_CONSTRUCTOR = "error raised in its creation task"
 """Ray tells the error of an actor's constructor in a text that says so, as its traceback."""
+_CAUSES = " Some common causes include"
+"""Behind it Ray guesses, over several lines, why a process has died."""
+_DEATH = "A worker died or was killed"
+"""So begins what Ray prints of a process's death, which the run's error tells too."""
 _START_SECONDS = 120.0
 _CONNECT_SECONDS = 10.0
 
@@ -250,7 +256,10 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
         _show_token(address)
 
     import ray
+    from ray._private import worker
 
+    printing: Any = worker
+    printing.print_to_stdstream = _print
     _read_environment(is_local=address is None)
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
@@ -271,6 +280,13 @@ def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -
         yield ray
     finally:
         ray.shutdown()
+
+
+def _print(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+    """Ray prints its own messages to stdout, which is the command's answer, whatever its options say."""
+    for line in data["lines"]:
+        if not line.startswith(_DEATH):
+            _log.warning("Ray: %s", " ".join(line.split()))
 
 
 def _read_environment(*, is_local: bool) -> None:
@@ -408,4 +424,4 @@ def _reason(error: Exception) -> str:
     useful = [
         line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip"))
     ]
-    return " ".join(useful)[:400] or "no reason is known."
+    return " ".join(useful).partition(_CAUSES)[0][:400] or "no reason is known."
