@@ -61,14 +61,17 @@ _MARKS: Mapping[ToolFormat, tuple[str, ...]] = {
 """What only the templates of a format say, the more particular first: `<tool_call>` stands in three."""
 
 
-def tool_format(template: str | None) -> ToolFormat:
-    """The format that a chat template tells the model to use. Raises `ModelError` if it names none."""
+def tool_format(template: str | None, flag: str = "an option of the generator") -> ToolFormat:
+    """The format that a chat template tells the model to use.
+
+    Raises `ModelError` if it names none; `flag`: where the user can name one.
+    """
     for dialect, marks in _MARKS.items():
         if template and all(mark in template for mark in marks):
             return dialect
     raise ModelError(
         "The chat template describes no tool calls in a known format; expected one of "
-        f"{', '.join(_MARKS)}, which an option of the generator can name."
+        f"{', '.join(_MARKS)}: name one by {flag}."
     )
 
 

@@ -94,7 +94,7 @@ class EpisodeGenerator:
     async def _play(self, ctx: GenerationContext, sample: Sample, environment: Environment) -> Sample:
         first = await self._limited(environment.reset(sample), self._config.reset_timeout, "reset")
         talk = _Talk(ctx, sample, self._config.observation)
-        if first and not talk.begin(first):
+        if (first and not talk.begin(first)) or not talk.trajectory.room:
             raise FailedError("no_room")
         episode, trajectory = Episode(), talk.trajectory
         while trajectory.turns < self._config.max_turns and trajectory.room:

@@ -175,7 +175,7 @@ class Session:
 
     def _known_format(self) -> ToolFormat:
         try:
-            return tool_format(template_text(self._ctx.tokenizer))
+            return tool_format(template_text(self._ctx.tokenizer), "--generator.tool-format")
         except ModelError as error:
             raise ApiError(400, f"{error} (--generator.tool-format)") from error
 

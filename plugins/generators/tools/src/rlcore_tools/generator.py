@@ -99,7 +99,7 @@ class Tools:
 
     def _format(self, tokenizer: Tokenizer) -> ToolFormat:
         if self._config.format == "auto":
-            return tool_format(template_text(tokenizer))
+            return tool_format(template_text(tokenizer), "--generator.format")
         return ToolFormat(self._config.format)
 
     async def _toolbox(self) -> Toolbox:
