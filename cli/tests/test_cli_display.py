@@ -61,7 +61,8 @@ with TerminalDisplay(json=as_json, steps=3) as display:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "rollout/reward_mean": 0.125}\n')
+    row = {"step": 1, "rollout/reward_mean": 0.125, "rollout/samples": 8, "rollout/reward_failed": 3}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     return tmp_path
 
 
@@ -124,7 +125,7 @@ def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:
     assert lines[1].endswith("step 0/3 (before training)")
     assert "step 2/3  reward 0.250  eval 0.375  KL -1.3e-5" in lines[2]
     assert lines[3].endswith("step 3/3  reward 0.750")
-    assert lines[-1] == f"run folder: {run_dir}"
+    assert lines[-2:] == ["samples that failed: reward_failed 3; 8 did not", f"run folder: {run_dir}"]
     assert "\x1b" not in done.stdout
     assert done.stderr == ""
 

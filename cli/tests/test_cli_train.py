@@ -279,7 +279,7 @@ def test_a_dry_run_of_engines_on_the_cpu_takes_any_number(capsys: pytest.Capture
         (["--loss.delta", "3"], "--loss.delta belongs to loss 'far', but 'near' is chosen."),
         (["--steps"], "Option '--steps' requires an argument."),
         (["--steps", "many"], "--steps: found 'many', expected an integer of at least 1."),
-        (["more"], "found 'more', expected options only: --NAME VALUE."),
+        (["more"], "found 'more', expected options only: --NAME VALUE, and the option again for each"),
         (["steps=3"], "found 'steps=3', expected --steps 3."),
         (["+stepz=3"], "--stepz is unknown. Did you mean '--steps'?"),
         (["--config", "a", "--resume", "b"], "--config and --resume exclude each other"),
@@ -287,6 +287,18 @@ def test_a_dry_run_of_engines_on_the_cpu_takes_any_number(capsys: pytest.Capture
         (
             ["--config", "full/own.toml"],
             "full/own.toml: run_dir is unknown. The command line has it; use --run-dir.",
+        ),
+        (
+            ["--config", "full/below.toml"],
+            "full/below.toml: loss.steps is unknown. Did you mean 'steps' above the",
+        ),
+        (
+            ["--config", "full/quoted.toml"],
+            "full/quoted.toml: steps: found the text '3', expected an integer",
+        ),
+        (
+            ["mine.py:f=0.3"],
+            "found 'mine.py:f=0.3', expected options only: --NAME VALUE, and",
         ),
         (["--resume", "gone"], "--resume gone: found no run.toml there, expected the folder of a run."),
         (["--run-dir", "full"], "--run-dir: 'full' is neither new nor an empty folder; name another"),
@@ -301,7 +313,12 @@ def test_a_wrong_command_line(
     base: list[str], flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "own.toml").write_text('run_dir = "out"')
+    for name, text in {
+        "own": 'run_dir = "out"',
+        "below": "[loss]\nsteps = 3",
+        "quoted": 'steps = "3"',
+    }.items():
+        (tmp_path / "full" / f"{name}.toml").write_text(text)
     assert refused([*base, *flags], capsys).startswith(sentence)
     assert not (tmp_path / "runs").exists()
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rlcore.api.types import Json
 from rlcore.runtime.run_folder import METRICS_FILE, read_metrics
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rlcore.tracking.display import Summary
 
 PLAIN_WIDTH = 80
+_FAILURES = ("crashed", "failed", "reward_failed", "reward_timed_out")
+"""Metrics of the rollout that count samples which nobody trains on, and which nobody meant to leave out."""
 
 
 class _Screen(Protocol):
@@ -84,15 +86,18 @@ class TerminalDisplay:
         return sys.stderr if self._json else sys.stdout
 
     def _closing(self, summary: Summary) -> list[str]:
-        lines = ["", *self._plot(Path(summary.run) / METRICS_FILE), ""]
+        metrics = Path(summary.run) / METRICS_FILE
+        rows = read_metrics(metrics) if metrics.exists() else []  # a run may end before its first row
+        lines = ["", *self._plot(rows), ""]
         scores = ", ".join(f"{name} {score:.3f}" for name, score in summary.eval.items())
         lines.append(f"{summary.exit_reason}: step {summary.steps} after {summary.seconds:.1f} s")
         if scores:
             lines.append(f"evaluation: {scores}")
+        if left_out := _left_out(rows):
+            lines.append(left_out)
         return [*lines, f"run folder: {summary.run}"]
 
-    def _plot(self, metrics: Path) -> list[str]:
-        rows = read_metrics(metrics) if metrics.exists() else []  # a run may end before its first row
+    def _plot(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         line, key = "mean reward", "rollout/reward_mean"
         if not any(key in row for row in rows):
             line, key = "loss", "train/loss"
@@ -106,6 +111,14 @@ class TerminalDisplay:
         legend = [f"⠤ {line}", *(f"{mark} eval {name}" for mark, name in zip(MARKS, sets, strict=False))]
         plot = curve(points, sets, width=min(self._screen.width, 100))
         return ["  ".join(legend), *plot] if plot else []
+
+
+def _left_out(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many samples of a run have failed; empty: none. Too many make what it learned from another set."""
+    failed = {name: sum(row.get(f"rollout/{name}") or 0 for row in rows) for name in _FAILURES}
+    counted = ", ".join(f"{name} {count:g}" for name, count in failed.items() if count)
+    samples = sum(row.get("rollout/samples") or 0 for row in rows)
+    return f"samples that failed: {counted}; {samples:g} did not" if counted else ""
 
 
 class _PlainScreen:

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.config import NAME, flag_name
+from rlcore.api.config import NAME, fields_of, flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind
@@ -218,6 +218,8 @@ def unknown(name: str, layer: Layer, selection: Selection, options: Iterable[str
     """The sentence for a name that an evaluation alone does not read; `options`: see `Selection.unknown`."""
     known = [*CHOICES, *(flag.name for flag in evaluation_flags(selection))]
     shown = str if layer.label else flag_name
+    if name in fields_of(RunConfig):
+        return f"{layer.at(name)} is no setting of an evaluation, but one of rlcore train."
     note, near = selection.foreign_note(name), did_you_mean(shown(name), [*map(shown, known), *options])
     hint = note or near or selection.foreign_note(name, fnmatch)
     return f"{layer.at(name)} is no setting of an evaluation.{hint}"

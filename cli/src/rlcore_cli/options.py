@@ -306,8 +306,10 @@ class SelectedCommand(click.Command):
         """The sentence for a word that is no option: `NAME=VALUE`, as Hydra takes it, or any other."""
         name, equals, value = word.lstrip("+~").partition("=")
         option = flag_name(name)
-        if not equals:
-            return f"found {word!r}, expected options only: --NAME VALUE."
+        if not equals or not re.fullmatch(r"[\w.-]+", name):
+            return (
+                f"found {word!r}, expected options only: --NAME VALUE, and the option again for each value."
+            )
         if any(option in param.opts for param in self.params):
             return f"found {word!r}, expected {option} {value}."
         return self._unknown(name, Layer(label="", values={}), self._own())

@@ -54,5 +54,5 @@ def remove_folder(path: Path) -> None:
 def disk_sentence(path: Path, error: OSError) -> str:
     """The sentence for a file-system error while `path` was written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{path} could not be written: the disk is full; free space or choose another --run-dir."
+        return f"{path} could not be written: the disk is full; free space, or name another folder."
     return f"{path} could not be written: {error.strerror or error}."

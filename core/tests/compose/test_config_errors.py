@@ -57,6 +57,7 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"loss.bound": "1"}, "--loss.bound: found '1', expected a number above 1, or \"none\"."),
     ({"stepz": "1"}, "--stepz is unknown. Did you mean '--steps'?"),
+    ({"loss.steps": "1"}, "--loss.steps is unknown. Did you mean '--steps'?"),
     ({"learning_rate": "1"}, "--learning-rate is unknown. Did you mean '--lr'?"),
     ({"tp": "2"}, "--tp is unknown. Did you mean '--gymlib.width'?"),
     ({"rollout_batch": "2"}, "--rollout-batch is unknown. Did you mean '--prompts-per-step'?"),

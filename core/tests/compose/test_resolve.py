@@ -198,7 +198,7 @@ def test_settings_are_frozen(make: Make) -> None:
 def test_a_file_is_stricter_than_a_flag(make: Make, write: Write) -> None:
     assert make({"steps": "5"}).run.steps == 5
     with pytest.raises(
-        ConfigError, match=r"^run\.toml: steps: found '5', expected an integer of at least 1\.$"
+        ConfigError, match=r"^run\.toml: steps: found the text '5', expected an integer of at least 1\.$"
     ):
         make({}, write('steps = "5"\n'))
 

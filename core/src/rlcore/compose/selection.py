@@ -266,7 +266,11 @@ class Selection:
         meant = underscored if is_field else self._called_elsewhere(name, known)
         note = "" if meant else self.foreign_note(name)
         meant = meant or (None if note else self._dotted(name))
-        if meant:
+        table, _, last = name.rpartition(".")
+        if table and not meant and last in known:
+            place = " above the first [table]" if layer.label else ""
+            hint = f" Did you mean {shown(last)!r}{place}?"
+        elif meant:
             hint = f" Did you mean {shown(meant)!r}{self._difference(name, meant)}?"
         else:
             hint = (

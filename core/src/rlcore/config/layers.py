@@ -104,7 +104,9 @@ def _sentence(
     if first["type"] == "missing":
         return f"{flag_name(name)} is missing: {field.description or describe(field)}."
     setting = settings[name]
-    found = f"{setting.layer.at(name)}: found {shown(setting.value)}"
+    is_plain = first["type"] in ("int_type", "float_type", "bool_type")
+    is_quoted = is_plain and setting.layer.label and isinstance(setting.value, str)
+    found = f"{setting.layer.at(name)}: found {'the text ' if is_quoted else ''}{shown(setting.value)}"
     if first["type"] in ("value_error", "assertion_error"):
         return f"{found}: {reason}."
     return f"{found}, expected {describe(field)}."

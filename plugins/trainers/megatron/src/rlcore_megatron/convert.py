@@ -137,6 +137,6 @@ def _check_space(out: Path, need: int) -> None:
     free = shutil.disk_usage(home).free
     if free < need:
         raise CheckpointError(
-            f"{out}: needs {need / 1e9:.1f} GB, and {home} has {free / 1e9:.1f} GB free; free space or name "
+            f"{out}: needs {need / 1e9:.3g} GB, and {home} has {free / 1e9:.3g} GB free; free space or name "
             "a directory on another disk."
         )
