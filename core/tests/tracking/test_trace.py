@@ -10,7 +10,7 @@ import pytest
 
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling, Span
-from rlcore.tracking.trace import PREVIOUS, RUN, TRACE, Trace, TracedEngine
+from rlcore.tracking.trace import PREVIOUS, REWARDS, RUN, TRACE, Trace, TracedEngine
 
 
 def events(path: Path) -> list[dict[str, Any]]:
@@ -111,3 +111,22 @@ def test_what_cannot_be_written_costs_one_warning(tmp_path: Path, caplog: pytest
         trace.flush()
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert "trace.json could not be written: [Errno 2]" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("track", "name", "told"),
+    [
+        (REWARDS, "reward", "this run waits for the scores of 1 groups (--reward-timeout)."),
+        (RUN, "evaluate", "this run waits for generators (--generator-timeout)."),
+        ("engine 0", "generate", None),
+    ],
+)
+async def test_a_run_that_waits_for_no_engine_says_for_what(track: str, name: str, told: str | None) -> None:
+    trace, said = Trace(engines=1), []
+    asking = asyncio.create_task(trace.tell_idle(said.append, 0.05))
+    await asyncio.sleep(0.15)
+    with trace.span(RUN, "rollout"), trace.span(track, name):
+        await asyncio.sleep(0.3)
+    asking.cancel()
+    assert [one.partition("engine: ")[2] for one in said] == ([told] * len(said) if told else [])
+    assert len(said) in ((1, 2) if told else (0,)), "the time doubles"

@@ -43,6 +43,7 @@ from rlcore_machine.tasks import together
 _log = logging.getLogger(__name__)
 
 _STALL_SECONDS = 30.0
+_IDLE_SECONDS = 60.0
 _REASON_SECONDS = 5.0
 """Seconds to wait for a watcher to say why a process died, once the death has been noticed."""
 _CLUSTER_SECONDS = 1.0
@@ -117,6 +118,8 @@ class RunProcesses:
                 settle_heap()
                 switch_threads_often()
                 watches = [*serving.watches(), *([trainer.watch()] if trainer else [])]
+                if not prepared.rollout_workers:  # they ask engines themselves
+                    watches.append(loop.trace.tell_idle(_log.warning, _IDLE_SECONDS))
                 reason = await self._watched(loop, *watches)
                 ended.append(reason)
             if trainer is not None:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +56,8 @@ class Trace:
         names = (RUN, REWARDS, *map(engine_track, range(engines)))
         self._tracks = {name: _Track(number) for number, name in enumerate(names, 1)}
         self._events: list[str] = []
+        self._open: Counter[str] = Counter()
+        self._begun = 0
         # Read once: the wall clock may be set back in the middle of a run, the other one may not.
         self._begin_ns = time.time_ns() - time.perf_counter_ns()
 
@@ -63,17 +67,39 @@ class Trace:
 
         What the block adds to the dict becomes part of the span.
         """
-        if not self._limit:
-            yield about
-            return
         lanes, begin = self._tracks[track], time.perf_counter_ns()
         lane = lanes.take()
+        self._open[name] += 1
+        self._begun += 1
         try:
             yield about
         finally:
+            self._open[name] -= 1
             heapq.heappush(lanes.free, lane)
-            length = (time.perf_counter_ns() - begin) / 1000
-            self._note("X", name, track, lane, begin, dur=length, args=about)
+            if self._limit:
+                length = (time.perf_counter_ns() - begin) / 1000
+                self._note("X", name, track, lane, begin, dur=length, args=about)
+
+    async def tell_idle(self, tell: Callable[[str], None], limit_s: float) -> None:
+        """`tell` gets a sentence when answers are awaited while for `limit_s` nothing was asked of an engine.
+
+        It gets the next one after twice that time. Never returns.
+        """
+        wait_s, seen = limit_s, -1
+        while True:
+            await asyncio.sleep(wait_s)
+            awaited = self._open["rollout"] + self._open["evaluate"]
+            if awaited and self._begun == seen and not self._open["generate"]:
+                groups = self._open["reward"]
+                what = (
+                    f"the scores of {groups} groups (--reward-timeout)"
+                    if groups
+                    else "generators (--generator-timeout)"
+                )
+                tell(f"For {wait_s:g} s nothing was asked of an engine: this run waits for {what}.")
+                wait_s *= 2
+            else:
+                wait_s, seen = limit_s, self._begun
 
     def flush(self) -> None:
         """Write the spans recorded so far."""
