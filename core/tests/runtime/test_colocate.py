@@ -35,10 +35,10 @@ class Diary:
     samples = True
     data_parallel = 1
     terminating = False
-    told_to_end = asyncio.Event()
     replaced = 0
 
     def __init__(self) -> None:
+        self.told_to_end = asyncio.Event()
         self._clock = count()
         self.entries: list[tuple[int, str]] = []
 
