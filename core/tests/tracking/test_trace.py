@@ -122,7 +122,7 @@ def test_what_cannot_be_written_costs_one_warning(tmp_path: Path, caplog: pytest
     ],
 )
 async def test_a_run_that_waits_for_no_engine_says_for_what(track: str, name: str, told: str | None) -> None:
-    trace, said = Trace(engines=1), []
+    trace, said = Trace(engines=1), list[str]()
     asking = asyncio.create_task(trace.tell_idle(said.append, 0.05))
     await asyncio.sleep(0.15)
     with trace.span(RUN, "rollout"), trace.span(track, name):
