@@ -366,6 +366,18 @@ def test_a_resumed_run_may_change_what_leaves_its_past_alone(
     shown([*begun, *flags], capsys)
 
 
+def test_a_resumed_run_says_which_plugin_is_gone(
+    begun: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin = {"distribution": "rlcore-medi", "version": "0.1.0", "origin": "rlcore_medi.plugin"}
+    start = {"step": 0, "libraries": {}, "plugins": {"medi": plugin}, "code": {}, "data": {}}
+    (tmp_path / "run" / "provenance.jsonl").write_text(json.dumps(start) + "\n")
+    said = (
+        "--resume run: the run uses the plugin 'medi' of rlcore-medi 0.1.0, which is not there; install it."
+    )
+    assert refused(begun, capsys) == said
+
+
 def test_an_old_run_that_names_no_place_goes_on(
     begun: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

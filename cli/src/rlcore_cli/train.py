@@ -30,7 +30,7 @@ from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
-from rlcore.plugins.registry import Registry
+from rlcore.plugins.registry import Registry, is_file
 from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML, check_new
 from rlcore.runtime.state import check_format
 from rlcore_cli import options
@@ -92,7 +92,26 @@ def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer
         raise CheckpointError(f"--resume {resume}: found no {RUN_TOML} there, expected the folder of a run.")
     if resume is not None and (newest := newest_complete(path.parent / CHECKPOINTS)) is not None:
         check_format(newest)
+    if resume is not None:
+        _check_plugins(program, path.parent)
     return program.read(path, "--resume" if config is None else "--config")
+
+
+def _check_plugins(program: Program, run_dir: Path) -> None:
+    """Raises `PluginError` where a plugin of the run is gone: its settings would look like slips."""
+    from rlcore.runtime.provenance import Provenance
+
+    try:
+        started = Provenance.of_start(run_dir, sys.maxsize)
+    except CheckpointError:  # it is told of later, where all else is well
+        return
+    there = {info.name for info in (*program.plugins.infos, *program.plugins.broken)}
+    for name, info in started.plugins.items() if started is not None else ():
+        if name not in there and not is_file(info["version"]):
+            raise PluginError(
+                f"--resume {run_dir}: the run uses the plugin {name!r} of {info['distribution']} "
+                f"{info['version']}, which is not there; install it."
+            )
 
 
 def _run(program: Program, file: Layer | None, flags: Layer, params: options.Params) -> None:
