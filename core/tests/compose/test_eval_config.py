@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.config import Config
 from rlcore.api.errors import UserError
+from rlcore.api.part import Part
+from rlcore.compose.evals import EvalConfig, EvalSet
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.selection import Selection
 from rlcore_cli.flags import flags
@@ -60,6 +63,18 @@ def test_what_is_printed_gives_the_same_evaluations(
     assert (
         again.context_length == first.run.sampling.max_prompt_tokens + first.run.sampling.max_response_tokens
     )
+
+
+def test_a_task_may_have_a_path_of_its_own() -> None:
+    """Not that of `--data`, which stands in for it elsewhere."""
+
+    class Folder(Config):
+        path: str
+
+    source = Part(name="folder", factory="nowhere:Source", config=Folder(path="tasks"))
+    flat = EvalSet(name="mine", config=EvalConfig(), source=source).flat()
+    assert flat["eval.mine.task"] == "folder"
+    assert flat["eval.mine.source.path"] == "tasks"
 
 
 def test_the_longest_response_of_all_needs_its_context(make: Make, path: str) -> None:

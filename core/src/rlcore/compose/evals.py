@@ -75,7 +75,8 @@ class EvalSet:
             if part is not None:
                 flat |= {f"{table}.{kind}": part.name, **part.flat(f"{table}.{kind}")}
         flat |= self.source.flat(f"{table}.source")
-        flat.pop(f"{table}.source.path", None)
+        if isinstance(self.source.config, DataConfig):
+            del flat[f"{table}.source.path"]  # `data` says it
         return flat
 
 
