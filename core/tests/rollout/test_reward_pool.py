@@ -229,6 +229,26 @@ async def test_a_hanging_worker_is_killed_with_its_children_and_replaced(
         assert (await rewards.score(group("fine")))[0].reward_status is RewardStatus.SCORED
 
 
+@pytest.mark.parametrize("has_scored", [False, True])
+async def test_rewards_that_always_take_too_long_end_the_run(
+    plugin: PluginFile, tmp_path: Path, has_scored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a limit of minutes, all groups of a step would hold it up for hours."""
+    monkeypatch.setattr(rewards_module, "TIMEOUTS_THAT_END", 2)
+    async with pool(plugin, timeout=0.5) as rewards:
+        if has_scored:
+            await rewards.score(group("fine"))
+        await rewards.score(group("stubborn", path=tmp_path / "pids"))
+        again = rewards.score(group("stubborn", path=tmp_path / "pids"))
+        if has_scored:
+            assert_unscored(await again, RewardStatus.TIMED_OUT, "longer than 0.5 s")
+        else:
+            with pytest.raises(
+                PluginError, match=r"no score: the reward took longer than 0\.5 s .*, 2 times in a row"
+            ):
+                await again
+
+
 async def test_rewards_are_imported_once_however_many_workers_die(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,8 @@ QUICK_S = 0.005
 EXIT_GRACE_S = 1.0
 """Seconds that a process has to end once its connection is closed, so that its exit code is known."""
 TIMED_OUT = "timed_out"
+TIMEOUTS_THAT_END = 4
+"""So many groups of each worker that take too long, and none so far that got a score, end a run."""
 """The kind of a Failure that is a time-out."""
 ERROR_KEY = "reward_error"
 """In a sample's metadata: why it has no score."""
@@ -128,6 +130,8 @@ class RewardPool:
         # ends.
         self._tasks: set[asyncio.Task[None]] = set()
         self._logged: set[str] = set()
+        self._has_scored = False
+        self._late_groups = 0
 
     async def start(self) -> None:
         """Starts every worker and waits until each has built the rewards.
@@ -147,6 +151,7 @@ class RewardPool:
 
         FAILED (an exception, a dead worker, no or no finite number) and TIMED_OUT carry the reason in
         `metadata["reward_error"]` and no score. Groups beyond what the workers take wait their turn.
+        Raises PluginError where all groups so far have taken too long (`TIMEOUTS_THAT_END`).
         """
         # Routed experts are megabytes that no reward can use.
         sent = [sample.but(routed_experts="") if sample.routed_experts else sample for sample in samples]
@@ -154,6 +159,13 @@ class RewardPool:
         self._waiting.append(asked)
         self._serve_soon()
         outcomes = await asked.outcomes
+        failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+        self._has_scored = self._has_scored or len(failures) < len(outcomes)
+        self._late_groups += any(failure.kind == TIMED_OUT for failure in failures)
+        if not self._has_scored and self._late_groups >= TIMEOUTS_THAT_END * len(self._workers):
+            raise PluginError(
+                f"The rewards give no score: {failures[0].reason}, {self._late_groups} times in a row."
+            )
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
     def stop(self) -> None:
