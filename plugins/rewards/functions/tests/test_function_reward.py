@@ -187,6 +187,10 @@ def test_a_prompt_without_what_a_function_asks_for() -> None:
     with pytest.raises(DataError, match=r"asks for 'difficulty', which is no key of the prompt's metadata"):
         check_choices([labelled], [part("of_columns")])
     check_choices([replace(labelled, metadata={"difficulty": 1})], [part("of_columns")])
+    with pytest.raises(
+        DataError, match=r"its parameter 'difficulty' is no key .* Did you mean 'difficulties'\?"
+    ):
+        check_choices([replace(labelled, metadata={"difficulties": 1})], [part("of_columns")])
 
 
 def test_an_error_names_the_line_of_the_function_alone() -> None:

@@ -17,7 +17,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from rlcore import Prompt, RewardConfig, Sample, Score, Tokenizer, token_spans
+from rlcore import Prompt, RewardConfig, Sample, Score, Tokenizer, did_you_mean, token_spans
 from rlcore_functions import slime
 from rlcore_functions.parameters import (
     GROUP_PARAMETERS,
@@ -100,6 +100,8 @@ class FunctionReward:
             if name in prompt.metadata:
                 continue
             if name not in LABELS:
+                if near := did_you_mean(name, {**self._known, **dict.fromkeys(LABELS), **prompt.metadata}):
+                    return f"its parameter {name!r} is no key of the prompt's metadata.{near}"
                 return (
                     f"it asks for {name!r}, which is no key of the prompt's metadata: write it into the "
                     '"metadata" of each row, or give the parameter a default; if it is a column of the file, '
