@@ -263,7 +263,10 @@ async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin(make_world: M
         async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
             raise ZeroDivisionError("mine")
 
-    with pytest.raises(PluginError, match="The generator Broken failed: ZeroDivisionError: mine"):
+    with pytest.raises(
+        PluginError,
+        match=r"The generator Broken failed: ZeroDivisionError: mine \(.*test_producer\.py, line \d+\)",
+    ):
         await make_world(generator=Broken()).producer.rollout(1)
 
 
