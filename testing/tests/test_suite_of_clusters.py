@@ -250,7 +250,7 @@ WITHIN = "an actor that asks another waits within its limit"
         (Immortal, KILLED, "no answer within"),
         (Unlimited, WITHIN, "an answer after the limit arrives as the answer False"),
         (Bare, WITHIN, "an answer after the limit arrives as TimeoutError, not as CallFailed"),
-        (Unready, "what is put arrives in several calls", "0 bytes of 10000000 arrive"),
+        (Unready, "what is put arrives in several calls", "0 bytes of 1000 arrive"),
         (Restless, "nothing is told while all is well", "`watch` ends with"),
         (Careless, "the end of a process of its own is told", "no answer within"),
         (Careless, "a process of its own that is stopped is told", "no answer within"),

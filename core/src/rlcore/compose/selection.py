@@ -267,7 +267,7 @@ class Selection:
         note = "" if meant else self.foreign_note(name)
         meant = meant or (None if note else self._dotted(name))
         table, _, last = name.rpartition(".")
-        if table and not meant and last in known:
+        if table and not (meant or note) and last in known:
             place = " above the first [table]" if layer.label else ""
             hint = f" Did you mean {shown(last)!r}{place}?"
         elif meant:

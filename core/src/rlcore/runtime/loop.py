@@ -120,7 +120,8 @@ class Loop:
 
     async def _next(self, rollouts: AsyncGenerator[Rollout, None]) -> Rollout | None:
         """None: there is none, or the run is told to end and does not wait for it any longer."""
-        grace_s = GRACE_S if self.state.step > self._saved_step else 0.0
+        # Right after a checkpoint nothing is lost.
+        grace_s = 0.0 if 0 < self.state.step == self._saved_step else GRACE_S
         with self.trace.span(RUN, "rollout", step=self.state.step + 1):
             return await until(self.stop.told_to_end, anext(rollouts, None), grace_s)
 

@@ -354,7 +354,11 @@ def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
         ),
         (COLOCATED + "sglang.enable_dp_attention = true\nsglang.dp_size = 3\n", [], "expected a divisor of"),
         (COLOCATED + "engins = 8\n", [], "run.toml: engins is unknown. Did you mean 'engines'?"),
-        (COLOCATED + "lr = 'high'\n", [], "run.toml: lr: found 'high', expected a number of at least 0"),
+        (
+            COLOCATED + "lr = 'high'\n",
+            [],
+            "run.toml: lr: found the text 'high', expected a number of at least 0",
+        ),
         (
             COLOCATED + "megatron.context_size = 2\n",
             [],
