@@ -402,7 +402,9 @@ async def test_errors_are_told_as_by_the_driver(placed: Place, encoder: PromptTo
                     found.append((type(error), str(error)))
         said.append(found)
     here, away = said
-    assert here[0] == (PluginError, "The generator 'failing' failed: ValueError: too odd.")
+    line = failing.__code__.co_firstlineno + 4
+    place = f"({__file__}, line {line})"
+    assert here[0] == (PluginError, f"The generator 'failing' failed: ValueError: too odd {place}.")
     kept = away.pop(4)
     assert kept[0] is PluginError
     assert kept[1].startswith("The generator 'failing' failed: ")
