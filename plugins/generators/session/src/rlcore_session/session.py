@@ -177,7 +177,7 @@ class Session:
         try:
             return tool_format(template_text(self._ctx.tokenizer), "--generator.tool-format")
         except ModelError as error:
-            raise ApiError(400, f"{error} (--generator.tool-format)") from error
+            raise ApiError(400, str(error)) from error
 
     def _said(self, ask: Ask, completion: Completion, number: int) -> Turn:
         parsed = ParsedToolCalls(content=completion.text, calls=())
