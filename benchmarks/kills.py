@@ -27,16 +27,8 @@ STEPS, PROMPTS, SAMPLES = 24, 8, 4
 
 FLAGS = (
     *("train", "--algo", "grpo", "--model", "qwen3", "--steps", f"{STEPS}"),
-    *(
-        "--save-every",
-        "2",
-        "--eval-every",
-        "0",
-        "--prompts-per-step",
-        f"{PROMPTS}",
-        "--group-size",
-        f"{SAMPLES}",
-    ),
+    *("--save-every", "2", "--eval-every", "0"),
+    *("--prompts-per-step", f"{PROMPTS}", "--group-size", f"{SAMPLES}"),
     *("--worker-health-limit", "8", "--engine-health-limit", "8", "--reward-timeout", "5"),
 )
 ALONE = ("--cluster", "processes")
