@@ -159,14 +159,19 @@ class RewardPool:
         self._waiting.append(asked)
         self._serve_soon()
         outcomes = await asked.outcomes
+        if not self._has_scored:
+            self._check_first(outcomes)
+        return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
+
+    def _check_first(self, outcomes: Sequence[ScoreOrFailure]) -> None:
+        """Of a group while there is no score yet: see `score`."""
         failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-        self._has_scored = self._has_scored or len(failures) < len(outcomes)
+        self._has_scored = len(failures) < len(outcomes)
         self._late_groups += any(failure.kind == TIMED_OUT for failure in failures)
         if not self._has_scored and self._late_groups >= TIMEOUTS_THAT_END * len(self._workers):
             raise PluginError(
                 f"The rewards give no score: {failures[0].reason}, {self._late_groups} times in a row."
             )
-        return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
     def stop(self) -> None:
         """Kills the workers with all their children. May be called again, and from any thread."""
