@@ -48,6 +48,14 @@ class EvalConfig(Config):
     solved_at: float = Field(1.0, description="an answer with at least this score counts in pass@k")
 
 
+def flat_source(source: Part, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """What chooses `source`, and its settings, by names that begin with `prefix`. `data` is its path."""
+    settings = source.flat(f"{prefix}source")
+    if isinstance(source.config, DataConfig):
+        return {f"{prefix}{DATA}": settings.pop(f"{prefix}source.path")}, settings
+    return {f"{prefix}{TASK}": source.name}, settings
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvalSet:
     """One evaluation, resolved. `reward`, `generator`: its own; None: it uses those of the run."""
@@ -65,19 +73,13 @@ class EvalSet:
     def flat(self) -> dict[str, Any]:
         """Its settings by their dotted names."""
         table = f"{EVAL}.{self.name}"
-        if isinstance(self.source.config, DataConfig):
-            flat = {f"{table}.{DATA}": self.source.config.model_dump(mode="json")["path"]}
-        else:
-            flat = {f"{table}.{TASK}": self.source.name}
+        flat, source = flat_source(self.source, f"{table}.")
         flat |= {f"{table}.{key}": value for key, value in self.config.model_dump(mode="json").items()}
         for kind in PARTS:
             part: Part | None = getattr(self, kind)
             if part is not None:
                 flat |= {f"{table}.{kind}": part.name, **part.flat(f"{table}.{kind}")}
-        flat |= self.source.flat(f"{table}.source")
-        if isinstance(self.source.config, DataConfig):
-            del flat[f"{table}.source.path"]  # `data` says it
-        return flat
+        return flat | source
 
 
 @dataclass(frozen=True, kw_only=True)

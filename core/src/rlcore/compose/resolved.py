@@ -11,7 +11,6 @@ from rlcore.api.part_config import (
     BatchConfig,
     ClusterConfig,
     CorrectionConfig,
-    DataConfig,
     EngineConfig,
     FilterConfig,
     GroupConfig,
@@ -23,7 +22,7 @@ from rlcore.api.part_config import (
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.run_config import RunConfig
-from rlcore.compose.evals import EvalSet
+from rlcore.compose.evals import EvalSet, flat_source
 from rlcore.config import toml
 from rlcore.plugins.registry import PluginInfo
 
@@ -183,10 +182,8 @@ class Resolved(Inference):
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name. A file with these values gives the same run."""
         flat: dict[str, Any] = {"algo": self.algorithm, "model": self.model.name}
-        if isinstance(self.source.config, DataConfig):
-            flat["data"] = self.source.config.model_dump(mode="json")["path"]
-        else:
-            flat["task"] = self.source.name
+        choice, source = flat_source(self.source)
+        flat |= choice
         if self.plugin_files:
             flat["plugin"] = [file.path for file in self.plugin_files]
         flat |= {
@@ -203,9 +200,7 @@ class Resolved(Inference):
         flat |= self.producer.flat(Kind.PRODUCER) if self.names_producer else {}
         if self.trains_on is TrainsOn.ROLLOUTS:
             flat |= self._flat_of_rollouts()
-        flat |= self.source.flat("source")
-        if isinstance(self.source.config, DataConfig):
-            del flat["source.path"]  # `data` says it
+        flat |= source
         flat |= _flat_list(Kind.MODEL_HOOK, self.model_hooks)
         flat |= _flat_list(Kind.TRACKER, self.trackers) | _flat_list(Kind.CALLBACK, self.callbacks)
         for evaluation in self.evals:
