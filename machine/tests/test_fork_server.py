@@ -72,6 +72,19 @@ def test_more_files_may_be_open_than_select_takes() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.parametrize(("outlives", "code"), [(True, 0), (False, -signal.SIGTERM)])
+def test_a_process_may_outlive_sigterm(server: ForkServer, outlives: bool, code: int) -> None:
+    """A program that it starts does not, nor a fork of it."""
+    text = (
+        "import os, signal, subprocess, time; os.kill(os.getpid(), signal.SIGTERM); "
+        "child = subprocess.Popen(['sleep', '60']); "
+        "child.terminate(); assert child.wait() == -signal.SIGTERM\n"
+        "fork = os.fork() or time.sleep(60); time.sleep(0.3); os.kill(fork, signal.SIGTERM); "
+        "assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == -signal.SIGTERM"
+    )
+    assert server.fork("builtins:exec", [text], outlives_sigterm=outlives).wait(LIMIT_S) == code
+
+
 def test_a_process_runs_until_it_is_ended(server: ForkServer) -> None:
     forked = server.fork("time:sleep", [100])
     assert forked.poll() is None
@@ -84,6 +97,15 @@ def test_a_process_runs_until_it_is_ended(server: ForkServer) -> None:
     forked.kill()
     assert forked.wait(LIMIT_S) == forked.poll() == -signal.SIGKILL
     forked.terminate()  # who has ended is not signalled
+
+
+def test_a_process_of_a_stopped_server_is_killed_once_it_is_there() -> None:
+    with ForkServer([]) as stopped:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        forked = stopped.fork("time:sleep", [100])
+        forked.kill()  # and returns
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert forked.wait(LIMIT_S) == -signal.SIGKILL
 
 
 def test_a_forked_process_asks_the_same_server(server: ForkServer, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Ports for servers."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from rlcore_machine import reaper
 from rlcore_machine.shared_memory import shared_dir
 
 LIMIT_S = 60.0
@@ -24,6 +26,8 @@ of_it = int(before.stdout.readline())
 reaper = Reaper()
 reaper.start()
 reaper.remove(Path(sys.argv[1]))
+if sys.argv[2] == "alone":
+    reaper._process.kill()
 child = subprocess.Popen(nap, start_new_session=True, stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
 if sys.argv[2] == "close":
@@ -64,6 +68,22 @@ def test_a_killed_driver_leaves_no_shared_memory() -> None:
     for left in (child, *earlier):
         with contextlib.suppress(psutil.NoSuchProcess):
             left.kill()
+
+
+def test_the_next_driver_removes_what_nobody_owns() -> None:
+    """Not what a living driver has, and not what a driver of another host may have."""
+    folder, foreign = shared_dir("test", 1), shared_dir("test", 1)
+    (foreign / reaper.OWNER).write_text("another boot\n")
+    driver, child = _driver(folder, "alone")
+    reaper.remove_ownerless(folder.parent)
+    assert folder.exists()
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.communicate(timeout=LIMIT_S)
+    reaper.remove_ownerless(folder.parent)
+    assert not folder.exists()
+    assert foreign.exists()
+    shutil.rmtree(foreign)
+    child.kill()
 
 
 def test_an_orderly_end_leaves_nothing() -> None:

@@ -1,7 +1,5 @@
 """A server process: ready, dead at once, hung, stubborn, and never an orphan."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -132,6 +130,17 @@ def test_a_server_that_does_not_answer_in_time_fails(tmp_path: Path) -> None:
         pytest.raises(RuntimeError, match=r"not ready within 0\.5 s"),
     ):
         process.wait_ready(f"http://127.0.0.1:{free_port()}/health", limit_s=0.5)
+
+
+@pytest.mark.parametrize("first", ["pass", "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))"])
+def test_a_server_that_stops_while_it_starts_fails_within_its_limit(tmp_path: Path, first: str) -> None:
+    port = free_port()
+    code = f"import os, signal, socket, sys; {first}; os.kill(os.getpid(), signal.SIGSTOP)"
+    with (
+        server(tmp_path, code, str(port), grace_s=0.1) as process,
+        pytest.raises(RuntimeError, match=r"has been stopped for 0\.5 s"),
+    ):
+        process.wait_ready(f"http://127.0.0.1:{port}/health", limit_s=LIMIT_S, stopped_s=0.5)
 
 
 def test_a_command_that_does_not_exist_is_an_engine_error(tmp_path: Path) -> None:

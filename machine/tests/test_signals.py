@@ -1,7 +1,5 @@
 """Signals that come while a run ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,6 +1,7 @@
-"""`ConnectedProcess`: a forked process that is talked to in pickles, each behind its length."""
+"""`ConnectedProcess`: a forked process that is talked to in pickles, each behind its length.
 
-from __future__ import annotations
+`ConnectedForks` makes them.
+"""
 
 import contextlib
 import os
@@ -9,9 +10,11 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
+from collections.abc import Sequence
 from typing import Any
 
-from rlcore_machine.fork_server import Forked
+from rlcore_machine.fork_server import Forked, ForkServer
 
 LENGTH = struct.Struct("!Q")
 """How many bytes the pickle behind it has."""
@@ -81,3 +84,54 @@ class ConnectedProcess:
     def close(self) -> None:
         """Give its descriptor back, when nobody uses the connection any more."""
         self._connection.close()
+
+
+class ConnectedForks:
+    """Forks connected processes that print into this one's errors. Thread-safe.
+
+    A fork server that dies is started anew. `prepare`: as of `ForkServer`. `target`: what a process calls, a
+    `module:function`, with what `prepare` returned, `arguments` and the descriptor of its connection.
+    """
+
+    def __init__(self, prepare: tuple[str, bytes], target: str, arguments: Sequence[Any] = ()) -> None:
+        self._prepare, self._target, self._arguments = prepare, target, arguments
+        self._lock = threading.Lock()
+        self._server: ForkServer | None = None
+        self._stopped = False
+
+    def fork(self) -> ConnectedProcess | None:
+        """A new process; None once this was stopped. OSError where descriptors or memory run out."""
+        with self._lock:
+            if self._stopped:
+                return None
+            if self._server is None or not self._server.is_running():
+                self._end()
+                self._server = ForkServer((), prepare=self._prepare)
+            near, far = socket.socketpair()
+            # What is forked gets a copy. With this one open too, the end of the process would not close the
+            # connection.
+            with far:
+                try:
+                    # Who ends a job may send SIGTERM to all of its processes: the run saves first.
+                    child = self._server.fork(
+                        self._target, self._arguments, [far.fileno()], prints=True, outlives_sigterm=True
+                    )
+                except OSError:
+                    near.close()
+                    raise
+            return ConnectedProcess(child, near)
+
+    def renew(self) -> None:
+        """End a fork server that hangs, and with it its processes; the next fork starts another one."""
+        with self._lock:
+            self._end()
+
+    def stop(self) -> None:
+        """Fork no more, and end all that was forked. May be called again."""
+        with self._lock:
+            self._stopped = True
+            self._end()
+
+    def _end(self) -> None:
+        if self._server is not None:
+            self._server.close()

@@ -1,7 +1,5 @@
 """`ForkServer`: a process that has imported what takes seconds, and forks processes that need it."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes
@@ -67,10 +65,17 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Like `os.kill`; does nothing once the process has ended."""
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        """Like `os.kill`, as soon as the process is there; does nothing once it has ended."""
+        if self.started(0):
+            self._send(number)
+        else:  # beside the caller: a fork server that is stopped forks nothing, for ever
+            threading.Thread(target=self._send, args=(number,), daemon=True).start()
+
+    def _send(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            pid = self.pid  # waits for it
+            if self.poll() is None:
+                os.kill(pid, number)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -110,7 +115,7 @@ class Forked:
 class ForkServer:
     """Forks processes that have imported `preload`. Its end, or its owner's, ends those that are `tied`."""
 
-    current: ClassVar[ForkServer | None] = None
+    current: "ClassVar[ForkServer | None]" = None
     """The one that forked this process, which may ask it as well."""
 
     def __init__(
@@ -154,6 +159,7 @@ class ForkServer:
         err: Path | None = None,
         prints: bool = False,
         tied: bool = True,
+        outlives_sigterm: bool = False,
     ) -> Forked:
         """A process, in a session of its own, that calls `target`, `module:function`.
 
@@ -161,7 +167,8 @@ class ForkServer:
         is what it returns. `env`: the whole environment in place of the server's, which libraries have read,
         but for what keeps CUDA out.
         `out`, `err`: files that its output is added to; else it is lost, unless it `prints`: into the errors
-        of the process that started the server.
+        of the process that started the server. `outlives_sigterm`: SIGTERM does nothing to it, for its owner
+        ends it; what it starts itself takes the signal as usual.
         """
         request = {
             "target": target,
@@ -172,6 +179,7 @@ class ForkServer:
             "err": str(err or out or os.devnull),
             "prints": prints,
             "tied": tied,
+            "outlives_sigterm": outlives_sigterm,
         }
         text = json.dumps(request).encode()
         if len(text) > _MAX_REQUEST:
@@ -218,7 +226,7 @@ class ForkServer:
         self._control.close()
         os.close(self._leash)
 
-    def __enter__(self) -> ForkServer:
+    def __enter__(self) -> "ForkServer":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -350,6 +358,7 @@ def _serve(
             text, descriptors, _, _ = socket.recv_fds(requests, _MAX_REQUEST, _MAX_DESCRIPTORS)
             if not text:  # the owner's end
                 _end_tied(running)
+                signal.set_wakeup_fd(-1)  # `wakes` is closed on the way out, and one of the others may end
                 return
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, False)  # a program that is started would hold it open
@@ -410,12 +419,6 @@ def _tell(status: int, number: int) -> None:
         os.write(status, f"{number}\n".encode())
 
 
-def _leave_finalizers() -> None:
-    """The end of this process finalizes what it has made, not what its server has: torch's takes 50 ms."""
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False
-
-
 def _become(
     control: socket.socket,
     tie: int,
@@ -430,6 +433,7 @@ def _become(
     err: str,
     prints: bool,
     tied: bool,
+    outlives_sigterm: bool,
 ) -> NoReturn:
     """This process calls `target` from here on, and ends."""
     code = 1
@@ -440,9 +444,14 @@ def _become(
         else:
             os.close(tie)
         ForkServer.current = ForkServer((), _control=control)
-        _leave_finalizers()
+        # The end of this process finalizes what it has made, not what its server has: torch's takes 50 ms.
+        for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+            finalizer.atexit = False
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # A handler, unlike SIG_IGN, is not passed on to a program that is started.
+        signal.signal(signal.SIGTERM, (lambda *_: None) if outlives_sigterm else signal.SIG_DFL)
+        if outlives_sigterm:
+            os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(cwd)
         if env is not None:

@@ -1,10 +1,12 @@
-"""The memory of a process: what the garbage collector leaves alone, and what is kept once it is freed."""
+"""Memory: what the garbage collector leaves alone, what is kept once it is freed, what the host has used."""
 
 import contextlib
 import ctypes
 import gc
 import sys
 from collections.abc import Iterator
+
+import psutil
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
@@ -53,3 +55,9 @@ def keep_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_MAX, 0)  # a block that is mapped on its own goes back to the kernel when it is freed
         mallopt(_TRIM_THRESHOLD, -1)
+
+
+def used_host_memory() -> int:
+    """Bytes of this host's memory that a new process could not have."""
+    memory = psutil.virtual_memory()
+    return int(memory.total - memory.available)

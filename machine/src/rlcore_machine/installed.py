@@ -1,7 +1,5 @@
 """What is installed here: versions of distributions, where they came from, and hashes of their code."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

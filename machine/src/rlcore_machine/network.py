@@ -1,7 +1,5 @@
 """Addresses of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import socket
@@ -57,7 +55,7 @@ class HeldPort:
         self._socket.bind((host, 0))
         self.number = int(self._socket.getsockname()[1])
 
-    def __enter__(self) -> HeldPort:
+    def __enter__(self) -> "HeldPort":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,9 +4,12 @@ The driver holds the write end of this process's stdin and writes folders to it,
 its descendants are noted; when it is gone, SIGKILL included, those that are left are ended and the folders
 removed. CHILDREN are those that the driver had before: they, and what descends from them, are not its own.
 A cluster may end its own processes too, but minutes later.
+
+Where both the driver and this process are killed, the next driver removes the folders (`remove_ownerless`).
 """
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
@@ -21,6 +24,9 @@ import psutil
 POLL_S = 1.0
 GRACE_S = 3.0
 SCRATCH = "RLCORE_SCRATCH"
+OWNER = ".rlcore-owner"
+"""The file in a driver's folder that the driver locks while it lives. It names the boot of the host."""
+MEMORY = Path("/dev/shm")
 
 
 class Reaper:
@@ -29,9 +35,12 @@ class Reaper:
     def __init__(self) -> None:
         self._others = [str(child.pid) for child in psutil.Process().children()]
         self._process: subprocess.Popen[bytes] | None = None
+        self._locks = contextlib.ExitStack()
 
     def start(self) -> None:
-        """Start its process, before the first one that it is to end."""
+        """Start its process, before the first one that it is to end. Removes what dead drivers have left."""
+        for parent in {MEMORY, Path(tempfile.gettempdir())}:
+            remove_ownerless(parent)
         self._process = subprocess.Popen(
             [sys.executable, "-I", __file__, str(os.getpid()), *self._others],
             stdin=subprocess.PIPE,
@@ -39,12 +48,29 @@ class Reaper:
         )
 
     def remove(self, folder: Path) -> None:
-        """Have `folder` removed once this process is gone."""
+        """Have `folder` removed once this process is gone.
+
+        Those beside it that dead drivers have left are removed now.
+        """
         assert self._process is not None, "it has been started"
         assert self._process.stdin is not None
+        remove_ownerless(folder.parent)
+        self._own(folder)
         with contextlib.suppress(BrokenPipeError):  # somebody ended it
             self._process.stdin.write(f"{folder}\n".encode())
             self._process.stdin.flush()
+
+    def _own(self, folder: Path) -> None:
+        """Until `close`, this process owns `folder`: no other driver removes it."""
+        draft, boot = folder / f"{OWNER}.draft", _boot()
+        if not boot:
+            return
+        with contextlib.suppress(OSError):  # no room, or a file system without locks: then nobody removes it
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT, 0o600)
+            self._locks.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.write(descriptor, boot)
+            draft.rename(folder / OWNER)  # whoever finds it by its name finds it locked
 
     def close(self) -> None:
         """Call it once this process has ended what it started. Whatever is left is ended now."""
@@ -58,6 +84,7 @@ class Reaper:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._locks.close()
 
 
 @contextlib.contextmanager
@@ -73,7 +100,27 @@ def scratch(reaper: Reaper) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _note(driver: int, others: Collection[int], known: dict[int, psutil.Process]) -> None:
+def remove_ownerless(parent: Path) -> None:
+    """Remove the folders in `parent` that drivers of this user and host had and that nobody owns any more."""
+    boot = _boot()
+    for file in parent.glob(f"*/{OWNER}") if boot else ():
+        with (
+            contextlib.suppress(OSError),
+            file.open("rb") as owner,
+        ):  # one that is busy, foreign, or just removed
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # On a shared file system another host may hold a lock that is not seen here.
+            if os.fstat(owner.fileno()).st_uid == os.getuid() and owner.read() == boot:
+                shutil.rmtree(file.parent, ignore_errors=True)
+
+
+def _boot() -> bytes:
+    """What tells this boot of this host from all others; empty where the system does not say."""
+    file = Path("/proc/sys/kernel/random/boot_id")
+    return file.read_bytes() if file.exists() else b""
+
+
+def _note(driver: int, others: Collection[int], descendants: dict[int, psutil.Process]) -> None:
     if os.getppid() != driver:  # it is gone, and its children are somebody else's
         return
     left_alone = {os.getpid(), *others}
@@ -84,12 +131,12 @@ def _note(driver: int, others: Collection[int], known: dict[int, psutil.Process]
                 if not left_alone.isdisjoint((process.pid, process.ppid())):
                     left_alone.add(process.pid)
                 else:
-                    known.setdefault(process.pid, process)
+                    descendants.setdefault(process.pid, process)
 
 
-def _end(known: dict[int, psutil.Process]) -> None:
+def _end(descendants: dict[int, psutil.Process]) -> None:
     """SIGTERM, some time, SIGKILL. psutil compares creation times, so a reused pid is not hit."""
-    left = [process for process in known.values() if process.is_running()]
+    left = [process for process in descendants.values() if process.is_running()]
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
@@ -100,18 +147,18 @@ def _end(known: dict[int, psutil.Process]) -> None:
 
 
 def main(driver: int, others: Collection[int]) -> None:
-    known: dict[int, psutil.Process] = {}
+    descendants: dict[int, psutil.Process] = {}
     text = b""
     while True:
-        _note(driver, others, known)
+        _note(driver, others, descendants)
         readable, _, _ = select.select([sys.stdin], [], [], POLL_S)
         if readable:
             read = os.read(sys.stdin.fileno(), 4096)
             if not read:
                 break
             text += read
-    _note(driver, others, known)  # what a driver that lives has started since the last look
-    _end(known)
+    _note(driver, others, descendants)  # what a driver that lives has started since the last look
+    _end(descendants)
     for line in text.decode().splitlines():
         shutil.rmtree(line, ignore_errors=True)
 

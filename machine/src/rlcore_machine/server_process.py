@@ -1,17 +1,15 @@
 """`ServerProcess`: one server in its own session, its log in a file, and no orphan ever."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
+import math
 import os
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -59,23 +57,20 @@ class ServerProcess:
         env = {**os.environ, **self._env}
         descriptor = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            self._guard = self._forked(read, env) or self._started(read, env, descriptor)
+            self._guard = self._forked(read, env) or subprocess.Popen(
+                [sys.executable, "-P", process_guard.__file__, str(self._grace_s), *self._argv],
+                stdin=read,
+                stdout=descriptor,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,
+            )
         except OSError as error:
             os.close(self._leash)
             raise self._error(f"The {self.name} server cannot be started: {error}.") from error
         finally:
             os.close(descriptor)
             os.close(read)
-
-    def _started(self, leash: int, env: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-P", process_guard.__file__, str(self._grace_s), *self._argv],
-            stdin=leash,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=env,
-            start_new_session=True,
-        )
 
     def _forked(self, leash: int, env: Mapping[str, str]) -> Forked | None:
         """A module that this Python runs is forked where there is a process that has its imports."""
@@ -98,8 +93,8 @@ class ServerProcess:
         return self._guard.poll()
 
     def check(self) -> None:
-        """Raises `error` with the end of the log where the server is no longer running."""
-        code = self.exit_code()
+        """Raises `error` with the end of the log where the server has ended; before its start, nothing."""
+        code = None if self._guard is None else self.exit_code()
         if code is not None:
             raise self._error(
                 f"The {self.name} server ended with exit code {code}; "
@@ -113,12 +108,29 @@ class ServerProcess:
             log.seek(max(0, size - 64 * 1024))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
-    def wait_ready(self, url: str, *, limit_s: float, token: str | None = None) -> None:
-        """Returns once GET `url` answers 200. Raises `error` when the server ends or the limit passes."""
+    def wait_ready(
+        self, url: str, *, limit_s: float, token: str | None = None, stopped_s: float = math.inf
+    ) -> None:
+        """Returns once GET `url` answers 200. Raises `error` when the server ends or the limit passes.
+
+        Also where one of its processes is stopped, as by SIGSTOP, for `stopped_s` seconds.
+        """
         deadline = time.monotonic() + limit_s
-        while not _answers(url, token, timeout_s=min(HEALTH_LIMIT_S, limit_s)):
+        moved = looked = time.monotonic()
+        while not _answers(url, token, timeout_s=min(HEALTH_LIMIT_S, limit_s, stopped_s)):
             self.check()
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            # Once a second: it takes milliseconds to look at all processes of the host.
+            if stopped_s < math.inf and now >= looked + 1:
+                looked = now
+                if not _is_stopped(self.pid):
+                    moved = now
+                elif now - moved > stopped_s:
+                    raise self._error(
+                        f"A process of the {self.name} server has been stopped for {stopped_s:g} s, while it "
+                        f"started; the end of {self.log_path}:\n{self.tail()}"
+                    )
+            if now > deadline:
                 raise self._error(
                     f"The {self.name} server was not ready within {limit_s:g} s; "
                     f"the end of {self.log_path}:\n{self.tail()}"
@@ -139,22 +151,36 @@ class ServerProcess:
             self._guard.wait()
         _kill_session(self._guard.pid)
 
-    def __enter__(self) -> ServerProcess:
+    def __enter__(self) -> "ServerProcess":
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 
 def _kill_session(session: int) -> None:
     """Kill the rest of the session, which a guard leaves behind if it was killed itself."""
+    for process in _session(session):
+        with contextlib.suppress(PermissionError, psutil.NoSuchProcess):
+            process.kill()
+
+
+def _is_stopped(session: int) -> bool:
+    """Whether a process of the session is stopped, as SIGSTOP does it."""
+    for process in _session(session):
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_STOPPED:
+                return True
+    return False
+
+
+def _session(session: int) -> Iterator[psutil.Process]:
+    """The processes of a session."""
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
             if os.getsid(process.pid) == session:
-                process.kill()
+                yield process
 
 
 def _answers(url: str, token: str | None, *, timeout_s: float) -> bool:

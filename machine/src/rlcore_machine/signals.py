@@ -4,8 +4,6 @@ While it ends further ones do nothing, so that the process can say its last line
 after the first ends the process where it stands.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -111,7 +109,7 @@ class StopSignals:
         """Whether the run saves at the next step boundary, and ends."""
         return self.told_to_end.is_set()
 
-    def __enter__(self) -> StopSignals:
+    def __enter__(self) -> "StopSignals":
         self._loop = asyncio.get_running_loop()
         for number in _handled():
             self._before[number] = signal.signal(number, self._handle)

@@ -1,7 +1,5 @@
 """Code that holds up an event loop, by its place."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys
@@ -44,7 +42,7 @@ def stalls_told(tell: Callable[[float, str], None], limit_s: float) -> Iterator[
 
 
 def _place(frame: FrameType) -> str:
-    """Of the innermost code that is not of Python itself: who sleeps, rather than how."""
+    """The place of the innermost code that is not of Python itself: who sleeps, rather than how."""
     library = sysconfig.get_path("stdlib")
     caller: FrameType | None = frame
     while caller is not None and (file := caller.f_code.co_filename).startswith((library, "<")):

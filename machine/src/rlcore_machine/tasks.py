@@ -1,7 +1,5 @@
 """Several tasks of one event loop: all of them, the first that ends, and their end."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Iterable

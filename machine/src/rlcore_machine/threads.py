@@ -10,7 +10,7 @@ def switch_threads_often() -> None:
 
     A thread that wants the interpreter then waits for `SWITCH_S` at most. Python's default is 5 ms, longer
     than a request to an engine takes: the driver and the engine `local` each save some percent of a short
-    step.
+    step. Threads that tokenise or compute then hold up no event loop.
     """
     sys.setswitchinterval(SWITCH_S)
 

@@ -46,7 +46,7 @@ def restrict(path: str, attributes: int, permit: int = 0) -> None:
 
 
 def enter_namespaces() -> None:
-    """As root without a namespace of users, so that programs can get ids that are nobody's."""
+    """Root gets no namespace of users, so that programs can get ids that are nobody's."""
     uid, gid, flags = os.geteuid(), os.getegid(), NEW_NS | NEW_NET | NEW_IPC | NEW_UTS
     if uid == 0:
         check(LIBC.unshare(flags), "unshare")
