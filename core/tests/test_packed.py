@@ -25,6 +25,7 @@ from rlcore import (
 from rlcore.api.packed import Packed
 from rlcore.rollout.batch import flat
 from rlcore_sampling.buffer import groups_from_json, groups_to_json
+from rlcore_testing.samples import sample_of
 
 INTS = (7, -1, 2**31 - 1, 7, 0)
 FLOATS = (-0.1, -1e-300, 0.0, -math.inf, 1 / 3)
@@ -166,14 +167,9 @@ def test_rows_end_to_end() -> None:
 
 
 def sample(tokens: int = 3) -> Sample:
-    return Sample(
-        prompt=Prompt(prompt_id="p", text="q"),
+    return sample_of(
+        tuple(range(1000, 1000 + tokens)),
         prompt_ids=(1, 2),
-        group_id=0,
-        index=0,
-        rollout_id="0.0",
-        response_ids=tuple(range(1000, 1000 + tokens)),
-        loss_mask=(1,) * tokens,
         log_probs=tuple(-1 / (3 + place) for place in range(tokens)),
         spans=(Span(start=0, version=4),),
     )

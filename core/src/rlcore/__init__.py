@@ -11,7 +11,6 @@ from typing import Any
 import lazy_loader
 
 from rlcore.api.errors import MissingPackageError
-from rlcore.deprecated import DEPRECATED, warn_of
 
 _own, _, _names = lazy_loader.attach_stub(__name__, __file__)
 _CLI = "rlcore-cli"
@@ -23,11 +22,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         return __dir__()
-    value = _of_cli(name) if name in _OF_CLI else _own(name)
-    if name in DEPRECATED:
-        globals().pop(name, None)  # lazy_loader keeps it there, where nobody would be warned
-        warn_of(name)
-    return value
+    return _of_cli(name) if name in _OF_CLI else _own(name)
 
 
 def __dir__() -> list[str]:

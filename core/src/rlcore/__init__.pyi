@@ -8,20 +8,16 @@ own and may change at any time.
 import rlcore_cli.from_python as _cli
 
 # --- the contract: the nouns, and what a plugin of each kind implements ---
+from .api.ability import (
+    Ability as Ability,
+)
 from .api.batch import (
-    ROUTED_EXPERTS as ROUTED_EXPERTS,
     TrainBatch as TrainBatch,
     token_ranges as token_ranges,
 )
 from .api.callback import (
     Callback as Callback,
     RunControl as RunControl,
-)
-from .api.chat import (
-    compile_template as compile_template,
-    render_chat as render_chat,
-    render_prompt as render_prompt,
-    render_suffix as render_suffix,
 )
 from .api.cluster import (
     ACTOR_THREADS as ACTOR_THREADS,
@@ -30,6 +26,15 @@ from .api.cluster import (
     Bundle as Bundle,
     CallFailed as CallFailed,
     Cluster as Cluster,
+)
+from .api.columns import (
+    ROUTED_EXPERTS as ROUTED_EXPERTS,
+    TEACHER_TOP_LOG_PROBS as TEACHER_TOP_LOG_PROBS,
+    TOP_IDS as TOP_IDS,
+    Column as Column,
+    Input as Input,
+    TopTokens as TopTokens,
+    TrainsOn as TrainsOn,
 )
 from .api.config import (
     Config as Config,
@@ -46,7 +51,6 @@ from .api.dtypes import (
 )
 from .api.engine import (
     TOKEN_VARIABLE as TOKEN_VARIABLE,
-    Engine as Engine,
     EngineLaunch as EngineLaunch,
     ServerCommand as ServerCommand,
 )
@@ -81,45 +85,21 @@ from .api.generation import (
     Generator as Generator,
     GroupGenerator as GroupGenerator,
     GroupScorer as GroupScorer,
+    Request as Request,
 )
 from .api.hookspecs import (
     hookimpl as hookimpl,
 )
-from .api.inputs import (
-    TEACHER_TOP_LOG_PROBS as TEACHER_TOP_LOG_PROBS,
-    TOP_IDS as TOP_IDS,
-    Input as Input,
-    TopTokens as TopTokens,
-    TrainsOn as TrainsOn,
-)
-from .api.maths import (
-    MAX_LOG_RATIO as MAX_LOG_RATIO,
-    KlKind as KlKind,
-    Normalizer as Normalizer,
-    advantage_covariance as advantage_covariance,
-    band_weights as band_weights,
-    discounted_sums as discounted_sums,
-    gae as gae,
-    group_advantages as group_advantages,
-    group_mean as group_mean,
-    group_std as group_std,
-    importance_ratio as importance_ratio,
-    indices_of as indices_of,
-    kl as kl,
-    leave_one_out_baseline as leave_one_out_baseline,
-    log_ratio as log_ratio,
-    masked_mean as masked_mean,
-    policy_gradient as policy_gradient,
-    rollout_rewards as rollout_rewards,
-    segment_mean as segment_mean,
-    segment_sum as segment_sum,
-    token_weights as token_weights,
-    truncated_weights as truncated_weights,
-    where_live as where_live,
-    whiten as whiten,
+from .api.lora import (
+    ADAPTER_CONFIG as ADAPTER_CONFIG,
+    ALL_LINEAR as ALL_LINEAR,
+    AdapterSpec as AdapterSpec,
+    LoraOptions as LoraOptions,
 )
 from .api.model_facts import (
+    DeltaFacts as DeltaFacts,
     ExpertFacts as ExpertFacts,
+    IndexFacts as IndexFacts,
     LatentFacts as LatentFacts,
     ModelFacts as ModelFacts,
 )
@@ -129,8 +109,8 @@ from .api.model_hook import (
 )
 from .api.optimizer import (
     LrSchedule as LrSchedule,
+    OptimizerOptions as OptimizerOptions,
     OptimizerSettings as OptimizerSettings,
-    learning_rate as learning_rate,
 )
 from .api.packed import (
     PackedFlags as PackedFlags,
@@ -154,6 +134,7 @@ from .api.part_config import (
     DataConfig as DataConfig,
     EngineConfig as EngineConfig,
     FilterConfig as FilterConfig,
+    GeneratorConfig as GeneratorConfig,
     GroupConfig as GroupConfig,
     LossConfig as LossConfig,
     Neighbor as Neighbor,
@@ -184,22 +165,8 @@ from .api.records import (
     RewardAdapter as RewardAdapter,
     Source as Source,
 )
-from .api.run_config import (
-    AsynchronyOptions as AsynchronyOptions,
-    CheckpointOptions as CheckpointOptions,
-    CriticOptions as CriticOptions,
-    DataOptions as DataOptions,
-    EvaluationOptions as EvaluationOptions,
-    KlOptions as KlOptions,
-    LossOptions as LossOptions,
-    OptimizerOptions as OptimizerOptions,
-    RewardOptions as RewardOptions,
-    RunConfig as RunConfig,
-    SamplingOptions as SamplingOptions,
-    ServingOptions as ServingOptions,
-    TeacherOptions as TeacherOptions,
-)
-from .api.scoring import (
+from .api.reward import (
+    ANSWER_KEY as ANSWER_KEY,
     AskingReward as AskingReward,
     CheckedReward as CheckedReward,
     Filter as Filter,
@@ -207,6 +174,31 @@ from .api.scoring import (
     Reward as Reward,
     Verdict as Verdict,
     accepted_answers as accepted_answers,
+    answer_of as answer_of,
+    answer_text as answer_text,
+)
+from .api.roles import (
+    BASE as BASE,
+    POLICY as POLICY,
+    START as START,
+    CriticOptions as CriticOptions,
+    ModelKind as ModelKind,
+    ReferenceOptions as ReferenceOptions,
+    RoleOptions as RoleOptions,
+    RoleSpec as RoleSpec,
+    TeacherOptions as TeacherOptions,
+)
+from .api.run_config import (
+    AsynchronyOptions as AsynchronyOptions,
+    CheckpointOptions as CheckpointOptions,
+    DataOptions as DataOptions,
+    EvaluationOptions as EvaluationOptions,
+    KlOptions as KlOptions,
+    LossOptions as LossOptions,
+    RewardOptions as RewardOptions,
+    RunConfig as RunConfig,
+    SamplingOptions as SamplingOptions,
+    ServingOptions as ServingOptions,
 )
 from .api.server_config import (
     AsksChat as AsksChat,
@@ -231,7 +223,6 @@ from .api.tokens import (
     load_tokenizer as load_tokenizer,
     template_text as template_text,
     text_ids as text_ids,
-    token_spans as token_spans,
 )
 from .api.tracker import (
     RunInfo as RunInfo,
@@ -239,16 +230,17 @@ from .api.tracker import (
 )
 from .api.trainer import (
     CHECKSUMS_FILE as CHECKSUMS_FILE,
+    AdaptedPolicy as AdaptedPolicy,
+    AdaptingTrainer as AdaptingTrainer,
     ConversionReport as ConversionReport,
+    ConvertingTrainer as ConvertingTrainer,
     DataRank as DataRank,
+    FrozenPolicy as FrozenPolicy,
     LossResult as LossResult,
-    Models as Models,
     Policy as Policy,
     PolicyLoss as PolicyLoss,
     ProgressCallback as ProgressCallback,
-    ReferencePolicy as ReferencePolicy,
     Rendezvous as Rendezvous,
-    Roles as Roles,
     SavedWeights as SavedWeights,
     Scorer as Scorer,
     Sleeper as Sleeper,
@@ -256,10 +248,9 @@ from .api.trainer import (
     Staged as Staged,
     Stateful as Stateful,
     StepResult as StepResult,
-    Teacher as Teacher,
     TokenOutputs as TokenOutputs,
-    TrainedCritic as TrainedCritic,
     TrainedPolicy as TrainedPolicy,
+    TrainedValues as TrainedValues,
     Trainer as Trainer,
     TrainerRank as TrainerRank,
     ValueFunction as ValueFunction,
@@ -294,27 +285,27 @@ from .api.types import (
     parse_json as parse_json,
 )
 
+# --- tools for rewards, generators and commands ---
+from .checkpoint.disk import (
+    disk_sentence as disk_sentence,
+    replace_file as replace_file,
+)
+
 # --- tools for trainers ---
 from .checkpoint.folder import (
     COMPLETE_MARKER as COMPLETE_MARKER,
     write_atomically as write_atomically,
 )
-from .checkpoint.weights_check import (
-    check_weights as check_weights,
-    expected_shapes as expected_shapes,
-)
-from .checksums import (
-    Checksum as Checksum,
-    checksum as checksum,
-)
 from .compose.models import (
     claimant as claimant,
     families as families,
     hub_config as hub_config,
+    published_sizes as published_sizes,
     read_config_file as read_config_file,
 )
 from .compose.run_checks import (
     check_engine_placement as check_engine_placement,
+    engine_count as engine_count,
 )
 from .compose.secrets import (
     without_secrets as without_secrets,
@@ -323,14 +314,13 @@ from .config.toml import (
     dump_settings as dump_settings,
     read_settings as read_settings,
 )
-from .config_experts import (
-    EXPERT_FIELDS as EXPERT_FIELDS,
-    expert_count as expert_count,
-    expert_width as expert_width,
-)
-from .config_fp8 import (
-    Fp8Block as Fp8Block,
-    fp8_block as fp8_block,
+from .data.chat import (
+    SEAM as SEAM,
+    Tools as Tools,
+    TurnEnd as TurnEnd,
+    chat_text as chat_text,
+    is_special as is_special,
+    turn_ends as turn_ends,
 )
 
 # --- tools for sources and producers ---
@@ -344,12 +334,6 @@ from .data.source_mix import (
 from .data.urls import (
     is_url as is_url,
     open_file as open_file,
-)
-
-# --- tools for rewards, generators and commands ---
-from .disk import (
-    disk_sentence as disk_sentence,
-    replace_file as replace_file,
 )
 from .engines.classifiers import (
     CLASSIFIER_HEAD as CLASSIFIER_HEAD,
@@ -370,23 +354,19 @@ from .engines.client_http import (
 from .engines.client_wire import (
     Capabilities as Capabilities,
 )
+from .engines.engine import (
+    Engine as Engine,
+)
 from .engines.publish import (
     AskTrainer as AskTrainer,
-    DiskPublisher as DiskPublisher,
-    FilePublisher as FilePublisher,
     Publisher as Publisher,
+    verify_weights as verify_weights,
 )
 from .engines.publish_file import (
     Fp8Weights as Fp8Weights,
+    WeightForms as WeightForms,
     WeightsLocation as WeightsLocation,
-    checksums_of as checksums_of,
-    disk_room as disk_room,
-    new_version as new_version,
-    on_wire as on_wire,
-    save_weights as save_weights,
-    wire_bytes as wire_bytes,
-    wire_dtype as wire_dtype,
-    wire_tensors as wire_tensors,
+    copy_side_files as copy_side_files,
 )
 from .engines.router import (
     Router as Router,
@@ -395,14 +375,25 @@ from .engines.stream import (
     Bucket as Bucket,
     Piece as Piece,
 )
-from .fp8 import (
-    FP8_DTYPE as FP8_DTYPE,
-    FP8_SCALE_SUFFIX as FP8_SCALE_SUFFIX,
-    dequantize_fp8 as dequantize_fp8,
-    quantize_fp8 as quantize_fp8,
+from .learning.maths import (
+    MAX_LOG_RATIO as MAX_LOG_RATIO,
+    KlKind as KlKind,
+    Normalizer as Normalizer,
+    importance_ratio as importance_ratio,
+    indices_of as indices_of,
+    kl as kl,
+    log_ratio as log_ratio,
+    masked_mean as masked_mean,
+    segment_sum as segment_sum,
+    token_weights as token_weights,
+    where_live as where_live,
+    whiten as whiten,
 )
 from .plugins.registry import (
     Registry as Registry,
+)
+from .rollout.batch import (
+    even_shares as even_shares,
 )
 from .rollout.columns import (
     check_metadata as check_metadata,
@@ -410,25 +401,47 @@ from .rollout.columns import (
 from .rollout.context import (
     EngineContext as EngineContext,
     Engines as Engines,
+    sampling_of as sampling_of,
 )
-from .rollout.group import (
+from .rollout.draw import (
     Draw as Draw,
     GroupOutcome as GroupOutcome,
     Versions as Versions,
 )
 from .rollout.metrics import (
-    sample_metrics as sample_metrics,
+    generator_means as generator_means,
+    part_means as part_means,
 )
 from .rollout.pipeline import (
     GroupPipeline as GroupPipeline,
 )
-from .runtime.run_folder import (
+from .tracking.run_files import (
     METRICS_FILE as METRICS_FILE,
     SAMPLES_FOLDER as SAMPLES_FOLDER,
     read_metrics as read_metrics,
 )
 from .tracking.trace import (
     TRACE_FILES as TRACE_FILES,
+)
+from .weights.checksums import (
+    Checksum as Checksum,
+    checksum as checksum,
+)
+from .weights.experts_config import (
+    EXPERT_FIELDS as EXPERT_FIELDS,
+    expert_count as expert_count,
+)
+from .weights.fp8_config import (
+    FP8_SCALE_SUFFIX as FP8_SCALE_SUFFIX,
+    Fp8Block as Fp8Block,
+    fp8_block as fp8_block,
+)
+from .weights.weights_check import (
+    check_weights as check_weights,
+    decoder_root as decoder_root,
+    expected_shapes as expected_shapes,
+    name_in_files as name_in_files,
+    shapes_in as shapes_in,
 )
 
 Run = _cli.Run

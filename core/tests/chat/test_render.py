@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from rlcore.api.chat import compile_template, render_prompt, render_suffix
-from rlcore.api.errors import DataError
-from rlcore.api.tokens import load_tokenizer
+from rlcore import DataError, Prompt, PromptTokenizer, load_tokenizer
 from rlcore_testing.chat import END, TEMPLATES, save_chat_tokenizer
-from rlcore_toolkit import ToolFormat
+from rlcore_toolkit import ToolFormat, compile_template, render_prompt, render_suffix
 
 USER = {"role": "user", "content": "add 1 and 2"}
 TOOL = {"role": "tool", "content": "3", "tool_call_id": "call_1"}
@@ -71,6 +69,14 @@ def test_what_was_thought_stays(tokenizers: Callable[[ToolFormat], Any]) -> None
     assert text(tokenizer, suffix) == "\n<|im_start|>user\nand 2?<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_the_model_goes_on_with_its_last_message(tokenizers: Callable[[ToolFormat], Any]) -> None:
+    tokenizer = tokenizers(ToolFormat.HERMES)
+    ids = render_prompt(tokenizer, [USER, {"role": "assistant", "content": "It is"}])
+    assert text(tokenizer, ids).endswith("<|im_start|>assistant\nIt is")
+    prompt = Prompt(prompt_id="p", text=(USER, {"role": "assistant", "content": "It is"}))
+    assert PromptTokenizer(tokenizer, 99).encode(prompt) == ids
+
+
 def test_another_stop_token_stays(tokenizers: Callable[[ToolFormat], Any]) -> None:
     tokenizer = tokenizers(ToolFormat.GLM)
     sampled = tokenizer.encode("3<|endoftext|>", add_special_tokens=False)
@@ -118,7 +124,9 @@ def test_a_chat_that_cannot_be_written(tokenizers: Callable[[ToolFormat], Any]) 
     with pytest.raises(DataError, match="goes on after a message of the assistant"):
         render_suffix(tokenizer, [USER], [USER], sampled=[1])
     with pytest.raises(DataError, match="cannot format the chat"):
-        render_prompt(tokenizer, [{"role": "user", "content": "x"}, {"content": "no role"}], [object()])  # type: ignore[list-item]
+        render_prompt(tokenizer, [{"role": "user", "content": "x"}], [object()])  # type: ignore[list-item]
+    with pytest.raises(DataError, match="role 'robot'"):
+        render_prompt(tokenizer, [{"role": "robot", "content": "x"}])
     bad = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
     with pytest.raises(DataError, match="are no JSON"):
         render_prompt(tokenizer, [USER, bad])

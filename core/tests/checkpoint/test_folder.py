@@ -1,7 +1,6 @@
 """Folders that are complete or absent, whatever interrupts their writing."""
 
 import errno
-import json
 import os
 import re
 from collections.abc import Callable
@@ -9,18 +8,18 @@ from pathlib import Path
 
 import pytest
 import xxhash
+from safetensors import SafetensorError
 
-from rlcore.api.errors import CheckpointError
+from rlcore import COMPLETE_MARKER, CheckpointError, write_atomically
 from rlcore.checkpoint.folder import (
-    COMPLETE_MARKER,
     FORMAT_VERSION,
+    _marker_text,
     check_files,
     checkpoints,
     newest_complete,
     newest_intact,
     prune,
     read_marker,
-    write_atomically,
 )
 
 
@@ -61,8 +60,14 @@ def test_an_interrupted_write_leaves_nothing_and_keeps_the_old_one(
     assert (final / "part" / "data").read_text() == "old"
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    error = OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, error: Exception) -> None:
     with (
         pytest.raises(CheckpointError, match=r"5 could not be written: the disk is full"),
         write_atomically(tmp_path / "5") as folder,
@@ -128,11 +133,27 @@ def test_a_file_that_is_not_as_it_was_written_is_named(tmp_path: Path, fault: st
     assert re.search(said, str(error))
 
 
-def test_a_checkpoint_from_before_there_were_checksums(tmp_path: Path) -> None:
-    final = _write(tmp_path / "1")
-    (final / COMPLETE_MARKER).write_text(f'{{"format_version": {FORMAT_VERSION}}}')
-    _flip(final / "part" / "data")
-    check_files(final)
+def test_every_flipped_bit_of_the_marker_is_damage_and_the_checkpoint_before_is_taken(tmp_path: Path) -> None:
+    older, newer = _write(tmp_path / "1"), _write(tmp_path / "2")
+    marker = newer / COMPLETE_MARKER
+    intact = marker.read_bytes()
+    for bit in range(8 * len(intact)):
+        flipped = bytearray(intact)
+        flipped[bit // 8] ^= 1 << bit % 8
+        marker.write_bytes(flipped)
+        found, [error] = newest_intact(tmp_path)
+        assert found == older, bit
+        assert str(marker) in str(error)
+    marker.write_bytes(intact)
+    assert newest_intact(tmp_path) == (newer, [])
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1])
+def test_a_marker_that_is_cut_short_is_damage(tmp_path: Path, cut: int) -> None:
+    older, newer = _write(tmp_path / "1"), _write(tmp_path / "2")
+    marker = newer / COMPLETE_MARKER
+    marker.write_bytes(marker.read_bytes()[:cut])
+    assert newest_intact(tmp_path)[0] == older
 
 
 def test_prune_keeps_the_newest_and_sweeps_leftovers(tmp_path: Path) -> None:
@@ -158,7 +179,7 @@ def test_a_lost_marker_is_damage_and_a_newer_format_is_refused(tmp_path: Path) -
     found, [error] = newest_intact(tmp_path)
     assert found == older
     assert str(error) == f"{newer} is no complete checkpoint: it has no {COMPLETE_MARKER}."
-    (newer / COMPLETE_MARKER).write_text(f'{{"format_version": {FORMAT_VERSION + 1}}}')
+    (newer / COMPLETE_MARKER).write_text(_marker_text({"format_version": FORMAT_VERSION + 1}))
     with pytest.raises(CheckpointError, match=f"reads up to {FORMAT_VERSION}; use the version that wrote"):
         newest_intact(tmp_path)
     prune(tmp_path / "nowhere", 1, step=3)
@@ -170,12 +191,12 @@ def test_an_unfinished_damaged_or_newer_folder_is_refused(tmp_path: Path) -> Non
     (tmp_path / COMPLETE_MARKER).write_text("{")
     with pytest.raises(CheckpointError, match="no JSON"):
         read_marker(tmp_path)
-    (tmp_path / COMPLETE_MARKER).write_text(json.dumps({"format_version": FORMAT_VERSION + 1}))
+    (tmp_path / COMPLETE_MARKER).write_text(_marker_text({"format_version": FORMAT_VERSION + 1}))
     with pytest.raises(CheckpointError, match="checkpoint format 2"):
         read_marker(tmp_path)
     (tmp_path / COMPLETE_MARKER).write_text("[" * 200_000)
     with pytest.raises(CheckpointError, match="is no JSON: nested too deeply"):
         read_marker(tmp_path)
     (tmp_path / COMPLETE_MARKER).write_text("[]")
-    with pytest.raises(CheckpointError, match="checkpoint format None"):
+    with pytest.raises(CheckpointError, match="damaged: its checksum"):
         read_marker(tmp_path)

@@ -3,10 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.inputs import Input, TopTokens
-from rlcore.api.part_config import AdvantageConfig, LossConfig
-from rlcore.api.records import Algorithm, Component
+from rlcore import AdvantageConfig, Algorithm, Component, Input, LossConfig, TopTokens, hookimpl
 
 
 class JudgeConfig(AdvantageConfig):
@@ -41,6 +38,11 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 @hookimpl
 def rlcore_advantages() -> Iterable[Component]:
     yield Component(name="judge", factory="roles:Judge", summary="x", config=JudgeConfig)
+
+
+@hookimpl
+def rlcore_model_hooks() -> Iterable[Component]:
+    yield Component(name="look", factory="roles:Look", summary="x")
 
 
 @hookimpl

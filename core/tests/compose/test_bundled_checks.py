@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 
 from rlcore.api.errors import ConfigError
-from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import load
+from rlcore_cli.resolve import resolve
 from rlcore_grpo.config import PpoClipConfig
 
 PLUGINS = load()
@@ -23,86 +24,10 @@ def resolved(algo: str, **given: Any) -> Resolved:
     return resolve(select(PLUGINS.registry, None, Layer(label="", values=values)))
 
 
-@pytest.mark.parametrize(
-    ("algo", "given", "says"),
-    [
-        ("max_rl", {"kl_coef": 0.1, "kl_place": "reward"}, r"'max_rl', which needs rewards of 0 or more"),
-        (
-            "max_rl",
-            {
-                "filter": ["overlong"],
-                "filter__overlong__mode": "penalty",
-                "filter__overlong__max_tokens": 8,
-                "filter__overlong__buffer": 4,
-            },
-            "--filter overlong, which lowers them",
-        ),
-        ("reinforce++", {"whiten_advantages": True}, r"--whiten-advantages: .*'reinforce_plus_plus' is norm"),
-        ("reinforce++-baseline", {"whiten_advantages": True}, r"'reinforce_plus_plus_baseline' is norm"),
-        ("grpo", {"correction": ["tis", "icepop"]}, r"found 'tis' and 'icepop'.*count twice"),
-        ("grpo", {"correction": ["mis", "decoupled"]}, r"found 'mis' and 'decoupled'"),
-        (
-            "reinforce",
-            {"filter": ["zero_std"], "group_size": 1},
-            r"--group-size: found 1, but filter 'zero_std'",
-        ),
-        (
-            "grpo",
-            {"filter": ["duplicates"], "filter__duplicates__min_distinct": 8, "group_size": 4},
-            "least 8",
-        ),
-        (
-            "grpo",
-            {"rank_reward": ["f1"]},
-            r"--rank-reward: found 'f1', expected a reward of the run \(token_match\)",
-        ),
-        (
-            "remax",
-            {"rank_reward": ["token_match"], "group_size": 1},
-            r"--group-size: found 1, but --rank-reward",
-        ),
-        (
-            "remax",
-            {"rank_reward": ["token_match"], "group_size": 2},
-            r"--rank-reward: found .*a greedy response",
-        ),
-        (
-            "grpo",
-            {
-                "generator": "session",
-                "generator__command": ["true"],
-                "generator__port": 8000,
-                "rollout_workers": 2,
-            },
-            r"--rollout-workers: found 2 with --generator\.port, .*expected at most 1",
-        ),
-        (
-            "grpo",
-            {
-                "eval": ["own=copy"],
-                "eval__own__generator": "session",
-                "eval__own__generator__command": ["true"],
-                "eval__own__generator__public_url": "https://agents.example",
-                "rollout_workers": 2,
-            },
-            r"--rollout-workers: found 2 with --generator\.public-url",
-        ),
-        ("grpo", {"filter": ["staleness"]}, r"'staleness', but no sample is stale; add --max-staleness"),
-        *(
-            (
-                "grpo",
-                {"correction": [name], "old_log_probs": "rollout"},
-                rf"found '{name}', .*expected --old-log-probs trainer",
-            )
-            for name in ("tis", "mis", "icepop", "decoupled")
-        ),
-        ("grpo", {"correction": ["opsm"]}, r"'opsm', .*same with --minibatches 1; expected at least 2"),
-        ("grpo", {"kl_place": "reward"}, r"--kl-place: found reward, .*add --kl-coef"),
-        ("grpo", {"kl_estimator": "k1"}, r"--kl-estimator: found k1, .*add --kl-coef"),
-    ],
-)
-def test_what_does_not_fit_is_refused(algo: str, given: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+@cases("bundled parts")
+def test_what_does_not_fit_is_refused(case: Case) -> None:
+    algo, given = case.given
+    with case.refused(ConfigError):
         resolved(algo, **given)
 
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
+from refusals import Case, cases
 
-from rlcore.api.errors import UserError
 from rlcore.api.records import Kind
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.selection import Selection
@@ -52,37 +50,10 @@ def test_a_run_with_corrections_comes_back_from_its_toml(make: Make, write: Writ
     assert (names(again), again.corrections[0].factory) == (["weigh", "move"], "toy:Weigh")
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (
-            {"correction": ["wiegh"]},
-            "--correction: found 'wiegh', expected one of move, weigh. Did you mean 'weigh'?",
-        ),
-        ({"correction": ["move", "move"]}, "--correction: found move, move, expected each correction once."),
-        (
-            {"correction": ["move"], "correction.weigh.high": "1"},
-            "--correction.weigh.high belongs to correction 'weigh', which is not chosen; "
-            "add --correction weigh.",
-        ),
-        (
-            {"correction": ["weigh"], "correction.weigh.high": "0"},
-            "--correction.weigh.high: found '0', expected a number above 0.",
-        ),
-        (
-            {"correction": ["weigh", "move"], "lr": "3"},
-            "--correction: found 'weigh', which knows correction move; expected a smaller --lr.",
-        ),
-        (
-            {"old_log_probs": "engine"},
-            '--old-log-probs: found \'engine\', expected one of "trainer", "rollout".',
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(make: Make, flags: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError) as caught:
-        make(flags)
-    assert str(caught.value) == sentence
+@cases("corrections")
+def test_what_does_not_fit_is_refused(make: Make, case: Case) -> None:
+    with case.refused():
+        make(case.given)
 
 
 def test_what_fits_is_not(make: Make) -> None:

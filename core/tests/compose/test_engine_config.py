@@ -1,21 +1,19 @@
 """What of the engines' settings is refused before anything starts."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 from runs import run_of
 
-from rlcore.api.errors import ConfigError
-from rlcore.api.run_config import RunConfig
+from rlcore import ConfigError, RunConfig
 from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.run_checks import engine_complaints
-from rlcore.runtime.engine_checks import check_ports
+from rlcore.preparation.engine_checks import check_ports
 from rlcore_machine.network import is_free
 
 HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
@@ -32,18 +30,10 @@ def test_engines_of_others_are_as_many_as_named() -> None:
     assert said == "--engines: found 3, but --engine-url names 2; leave --engines out."
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"engine_url": ["127.0.0.1:3000"]}, "found '127.0.0.1:3000', expected a URL such as"),
-        ({"engine_url": ["http://me:secret@127.0.0.1:3000"]}, "set RLCORE_ENGINE_TOKEN instead"),
-        ({"engine_url": [HERE, HERE]}, "expected each server once"),
-        ({"engine_weights_dir": "/mnt"}, "--engine-weights-dir is for the servers of --engine-url"),
-    ],
-)
-def test_what_does_not_fit(fields: dict[str, Any], said: str) -> None:
-    (found,) = complaints(**fields)
-    assert said in found
+@cases("engines: url")
+def test_what_does_not_fit(case: Case) -> None:
+    (found,) = complaints(**case.given)
+    case.check(found)
     assert "secret" not in found
 
 
@@ -90,13 +80,6 @@ def test_when_a_trainer_has_time_to_sleep(flags: dict[str, Any], said: str | Non
         run_of("grpo", {"sleep": "optimizer", **flags})
 
 
-def test_a_trainer_that_cannot_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved = run_of("grpo")
-    monkeypatch.setattr(type(resolved.trainer.config), "sleeps", False)
-    with pytest.raises(ConfigError, match="the trainer 'megatron' cannot leave its devices"):
-        run_of("grpo", {"sleep": "all"})
-
-
 GROUPS = {
     "engine": "sglang",
     "engine_group": ["short=1", "long=2"],
@@ -117,34 +100,10 @@ def test_engine_groups(make: Callable[..., Resolved], write: Callable[[str], Pat
     assert make({}, write('engine = "sglang"\n[engine_group]\na = 2\n')).run.serving.engine_group == ("a=2",)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (
-            {"engine_group": ["a"]},
-            "--engine-group: found 'a', expected NAME=N, with a name of lower-case letters",
-        ),
-        ({"engine_group": ["a=0"]}, "--engine-group: found 'a=0', expected NAME=N"),
-        ({"engine_group": ["a=1", "a=2"]}, "--engine-group: found the name 'a' twice, expected each once."),
-        ({**GROUPS, "engines": "2"}, "--engines: found 2, but the groups of --engine-group have 3"),
-        (
-            {**GROUPS, "engine_group.lnog.tp_size": "1"},
-            "--engine-group.lnog.tp-size belongs to the engine group 'lnog', which does not exist. Did ",
-        ),
-        (
-            {"engine_group": ["a=1"], "engine_group.a.tp_size": "1"},
-            "--engine-group.a.tp-size: the engine 'local' takes no fields of its own; leave it out.",
-        ),
-        (
-            {"engine_group": ["a=1"], "engine_url": ["http://a:1"]},
-            "--engine-group: the servers of --engine-url are not started here; leave it out.",
-        ),
-    ],
-)
-def test_groups_that_cannot_be(make: Callable[..., Resolved], flags: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        make(flags)
-    assert str(caught.value).startswith(said)
+@cases("engines: groups")
+def test_groups_that_cannot_be(make: Callable[..., Resolved], case: Case) -> None:
+    with case.refused(ConfigError):
+        make(case.given)
 
 
 def test_a_router_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:

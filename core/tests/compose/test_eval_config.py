@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from refusals import Case, cases
 
-from rlcore.api.config import Config
-from rlcore.api.errors import UserError
-from rlcore.api.part import Part
+from rlcore import Config, Part
 from rlcore.compose.evals import EvalConfig, EvalSet
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.selection import Selection
@@ -113,36 +111,10 @@ def test_a_file_has_the_keys_of_that_of_the_run(make: Make, path: str) -> None:
     assert one.source.config == FileConfig(path=path, prompt_key="question")
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"eval": ["math"]}, "--eval: found 'math', expected NAME=PATH or NAME=TASK"),
-        ({"eval": ["My-Set=copy"]}, "lower-case"),
-        (
-            {"eval": ["math=nowhere.jsonl"]},
-            "--eval: found 'nowhere.jsonl', which is no file",
-        ),
-        ({"eval": ["a=copi"]}, "--eval: found 'copi', expected one of add, copy, "),
-        ({"eval": ["a=copy", "a=sort"]}, "--eval: 'copy' and 'sort' are both named 'a'; rename one."),
-        ({"eval": ["a=copy", "a=x.jsonl"]}, "--eval: 'copy' and 'x.jsonl' are both named 'a'; rename one."),
-        ({"eval": ["a=copy"], "eval.a.task": "sort"}, "--eval.a.task: 'copy' and 'sort' are both named 'a'"),
-        ({"eval": 3}, "--eval: found 3, expected NAME=PATH or NAME=TASK"),
-        ({"eval": ["a=copy"], "eval.a.reward": "manny"}, "--eval.a.reward: found 'manny'"),
-        ({"eval": ["a=copy"], "eval.a.samples": "0"}, "--eval.a.samples: found '0', expected an integer"),
-        ({"eval": ["a=copy"], "eval.a.samples": "4"}, "add --eval.a.temperature"),
-        (
-            {"eval": ["a=copy"], "eval.a.sample": "4"},
-            "--eval.a.sample is unknown. Did you mean '--eval.a.samples'",
-        ),
-        ({"eval.b.samples": "4"}, "the evaluation 'b' has no data; add --eval b=PATH"),
-        ({"eval": ["a=copy"], "eval.a.source.path": "x"}, "--eval.a.source.path is unknown"),
-    ],
-)
-def test_refused_in_one_sentence(make: Make, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError) as caught:
-        make(given)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+@cases("evals")
+def test_refused_in_one_sentence(make: Make, case: Case) -> None:
+    with case.refused():
+        make(case.given)
 
 
 def test_its_flags_are_there_once_it_is(choose: Callable[..., Selection]) -> None:

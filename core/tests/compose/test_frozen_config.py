@@ -1,30 +1,28 @@
 """Frozen models: how they are given, who asks them, and what is refused before anything starts."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 from runs import installed, run_of
 
-from rlcore.api.errors import ConfigError
-from rlcore.api.server_config import AsksChat, AsksScores
+from rlcore import AsksChat, AsksScores, ConfigError
 from rlcore.compose.frozen import fields_of, frozen_models
-from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore_cli.evaluation import resolve_evaluation, select_evaluation
+from rlcore_cli.resolve import resolve
 
 JUDGED: dict[str, Any] = {"reward": ["judge"], "reward.judge.url": "frozen:judge"}
 GIVEN: dict[str, Any] = {"frozen": ["judge=/models/judge"], **JUDGED}
 UNASKED = (
     "--frozen: found 'judge', which nothing asks; give frozen:judge where a server's URL is expected, as to "
-    "--teacher-url, --reward.judge.url or --reward.reward-model.url, or leave it out."
+    "--teacher.url, --reward.judge.url or --reward.reward-model.url, or leave it out."
 )
 
 
@@ -63,57 +61,16 @@ def test_a_directory_is_found_again_from_anywhere(tmp_path: Path, monkeypatch: p
     assert frozen_models(found.run) == {"judge": str(tmp_path / "here")}
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"frozen": ["judge=/m"]}, UNASKED),
-        (
-            {**GIVEN, "frozen": ["judge"]},
-            "--frozen: found 'judge', expected NAME=MODEL, with a name of lower-",
-        ),
-        ({**GIVEN, "frozen": ["Judge=/m"]}, "--frozen: found 'Judge=/m', expected NAME=MODEL"),
-        (
-            {**GIVEN, "frozen": ["judge=/a", "judge=/b"]},
-            "--frozen: found the name 'judge' twice, expected each",
-        ),
-        (
-            {**GIVEN, "reward.judge.url": "frozen:jugde"},
-            "--reward.judge.url: found 'frozen:jugde', but --frozen names no 'jugde'; add --frozen "
-            "jugde=MODEL. Did you mean 'judge'?",
-        ),
-        (
-            JUDGED,
-            "--reward.judge.url: found 'frozen:judge', but --frozen names no 'judge'; add --frozen judge",
-        ),
-        (
-            {"eval": ["a=copy"], "eval.a.reward": "judge", "eval.a.reward.url": "frozen:x"},
-            "--eval.a.reward.url: found 'frozen:x', but --frozen names no 'x'; add --frozen x=MODEL.",
-        ),
-        (
-            {"distill_coef": "0.1", "teacher_url": "frozen:t"},
-            "--teacher-url: found 'frozen:t', but --frozen names no 't'; add --frozen t=MODEL.",
-        ),
-        (
-            {**GIVEN, "frozen.judge.tp_size": "2"},
-            "--frozen.judge.tp-size: the engine 'local' takes no fields of its own; leave it out.",
-        ),
-        (
-            {**GIVEN, "engine": "sglang", "frozen.jugde.tp_size": "2"},
-            "--frozen.jugde.tp-size belongs to the frozen model 'jugde', which does not exist. Did you mean "
-            "'judge'?",
-        ),
-    ],
-)
-def test_what_does_not_fit(flags: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        run_of("grpo", flags)
-    assert str(caught.value).startswith(said)
+@cases("frozen")
+def test_what_does_not_fit(case: Case) -> None:
+    with case.refused(ConfigError):
+        run_of("grpo", case.given)
 
 
 def test_everything_that_asks_a_server_may_ask_a_frozen_model() -> None:
     of_eval = {"eval": ["a=copy"], "eval.a.reward": "judge", "eval.a.reward.url": "frozen:judge"}
     run_of("grpo", {"frozen": ["judge=/m"], **of_eval})
-    run_of("opd", {"frozen": ["t=/m"], "teacher_url": "frozen:t"})
+    run_of("opd", {"frozen": ["t=/m"], "teacher.url": "frozen:t"})
 
 
 def test_an_evaluation_alone_has_them_too() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 from runs import run_of
 
-from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Resolved
 
 Make = Callable[..., Resolved]
@@ -50,26 +50,8 @@ def test_a_plugin_may_make_the_rollouts(make: Make, write: Callable[[str], Path]
     assert make({"producer": "none"}).producer.name == "synchronous"
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (
-            {"producer": "asynchronous"},
-            r"'asynchronous', .* of a synchronous run on rollouts; expected synchronous or tree",
-        ),
-        (
-            {"producer": "synchronous", "max_staleness": "1"},
-            "of an asynchronous run on rollouts; expected asynchronous",
-        ),
-        ({"producer": "offline"}, "'offline', which does not make the rollouts of a synchronous run"),
-        (
-            {"producer": "forest"},
-            r"--producer: found 'forest', expected one of tree, asynchronous, offline, synchronous",
-        ),
-        ({"producer.width": "3"}, r"belongs to producer 'tree', but none is chosen"),
-    ],
-)
-def test_one_that_does_not_suit_is_refused(make: Make, flags: dict[str, Any], words: str) -> None:
-    with pytest.raises(Exception, match=words) as refused:
+@cases("producers: one that does not suit is refused")
+def test_one_that_does_not_suit_is_refused(make: Make, case: Case) -> None:
+    flags = case.given
+    with case.refused(Exception):
         make(flags)
-    assert isinstance(refused.value, ConfigError) or "forest" in words

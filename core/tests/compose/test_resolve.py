@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlcore import ConfigError, RunConfig
 from rlcore.api.config import is_group
-from rlcore.api.errors import ConfigError
-from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
 
 Make = Callable[..., Resolved]
@@ -97,7 +96,9 @@ def test_ranks_follow_the_parallel_sizes(make: Make) -> None:
     assert make({**sizes, "ranks": "8"}).run.ranks == 8
 
 
-def test_data_chooses_the_file_source(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_chooses_the_file_source(
+    make: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)
     resolved = make({"data": "rows.jsonl", "reward": ["many"], "source.prompt_key": "question"})
@@ -105,6 +106,10 @@ def test_data_chooses_the_file_source(make: Make, tmp_path: Path, monkeypatch: p
     assert resolved.source.config.model_dump()["path"] == str(tmp_path / "rows.jsonl")
     assert resolved.flat()["data"] == str(tmp_path / "rows.jsonl")
     assert "source.path" not in resolved.flat()
+    file = write('data = "other.jsonl"\n[source]\nprompt_key = "question"\n')
+    (tmp_path / "other.jsonl").write_text("{}\n")
+    again = make({"data": "rows.jsonl", "reward": ["many"]}, file).source.config.model_dump()
+    assert again["prompt_key"] == "question", "other data have the same source"
 
 
 def test_a_directory_is_matched_by_its_architecture(make: Make, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rlcore.api.ability import Ability
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.part_config import (
     AdvantageConfig,
@@ -61,6 +62,7 @@ class SquareConfig(ValueLossConfig):
 class GymConfig(TrainerConfig):
     table: ClassVar[str] = "gymlib"
     fields_of: ClassVar[str] = "gymlib's settings"
+    abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
     synonyms: ClassVar[Mapping[str, str]] = {"tp": "width"}
 
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
@@ -117,6 +119,13 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
 @hookimpl
 def rlcore_trainers() -> Iterable[Component]:
     yield Component(name="gym", factory="toy:Gym", summary="x", config=GymConfig, default=True)
+    yield Component(name="bare", factory="toy:Bare", summary="x", config=BareConfig)
+
+
+class BareConfig(TrainerConfig):
+    """A trainer that declares nothing."""
+
+    needs_bridge: ClassVar[bool] = False
 
 
 class HostsConfig(ClusterConfig):

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rlcore.api.errors import CheckpointError
-from rlcore.api.types import Prompt
+from rlcore import CheckpointError, Prompt
 from rlcore.data.cursors import PromptCursor
 
 

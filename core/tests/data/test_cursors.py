@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rlcore.api.errors import CheckpointError
-from rlcore.api.run_config import RunConfig
-from rlcore.api.sources import Cursor, Prompts
-from rlcore.api.types import Prompt
+from rlcore import CheckpointError, Cursor, Portion, Prompt, Prompts, RunConfig, SourceMix
 from rlcore.data.cursors import CurriculumCursor, MixCursor, PromptCursor, cursor_of
-from rlcore.data.source_mix import Portion, SourceMix
 
 
 def prompts(name: str, count: int) -> list[Prompt]:

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rlcore.api.errors import DataError, ModelError
-from rlcore.api.tokens import load_tokenizer, text_ids, token_spans
-from rlcore.api.types import Prompt
-from rlcore.data.prompt_tokenizer import PromptTokenizer
+from rlcore import DataError, ModelError, Prompt, PromptTokenizer, load_tokenizer, text_ids
+from rlcore.data import prompt_tokenizer
+from rlcore_toolkit import token_spans
 
 CHARACTERS = "0123456789=+ <>uars:"
 TEMPLATE = (
@@ -42,6 +41,26 @@ def test_text_gets_no_special_tokens(directory: Path) -> None:
     assert len(encoder.tokenizer) == len(CHARACTERS) + 2
 
 
+def test_a_text_begins_as_the_tokenizer_begins_texts(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Llama's and Gemma's were pretrained so. A chat begins as its template says."""
+    tokenizer: Any = load_tokenizer(directory)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)]
+    )
+    encoder = PromptTokenizer(tokenizer, max_prompt_tokens=5)
+    assert encoder.encode(prompt("12=")) == encoder.encode(prompt("<bos>12=")) == (0, 3, 4, 12)
+    with pytest.raises(DataError, match="has 6 tokens"):
+        encoder.check([prompt("1203=")])
+    chats = [prompt(({"role": "user", "content": digit},)) for digit in "12"]
+    for template, first, warnings in ((f"<bos>{TEMPLATE}", "<bos>", 0), (TEMPLATE, "u", 1)):
+        tokenizer.chat_template = template
+        encoder = PromptTokenizer(tokenizer, 100)
+        assert {encoder.encode(chat)[0] for chat in chats} == {tokenizer.convert_tokens_to_ids(first)}
+        assert len(caplog.records) == warnings
+
+
 def test_a_chat_goes_through_the_template(directory: Path) -> None:
     tokenizer = load_tokenizer(directory)
     chat = ({"role": "user", "content": "12"},)
@@ -50,6 +69,17 @@ def test_a_chat_goes_through_the_template(directory: Path) -> None:
     tokenizer.chat_template = TEMPLATE  # type: ignore[attr-defined]  # a real tokenizer has it
     ids = PromptTokenizer(tokenizer, 100).encode(prompt(chat))
     assert tokenizer.decode(ids, skip_special_tokens=True) == "u:12 a:"
+
+
+@pytest.mark.parametrize("content", ["12", [{"type": "text", "text": "12"}]])
+def test_a_template_that_leaves_out_the_question_is_refused(directory: Path, content: Any) -> None:
+    """As SmolVLM's does, which takes content in parts."""
+    tokenizer: Any = load_tokenizer(directory)
+    tokenizer.chat_template = (
+        "{% for m in messages %}u:{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    )
+    with pytest.raises(DataError, match="'row-7': the chat template leaves out its last message"):
+        PromptTokenizer(tokenizer, 100).encode(prompt(({"role": "user", "content": content},)))
 
 
 def test_too_many_tokens(directory: Path) -> None:
@@ -171,3 +201,14 @@ def test_a_tokenizer_that_would_cut_or_fill_does_not(tmp_path: Path) -> None:
     ids = TRAINED["bytes"].encode("xyz =", add_special_tokens=False)
     assert len(ids) > 2
     assert list(text_ids(tokenizer, "xyz =")) == ids
+
+
+def test_a_template_that_never_ends_is_one_sentence(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_tokenizer, "TEMPLATE_S", 0.1)
+    encoder = PromptTokenizer.load(directory, max_prompt_tokens=5)
+    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    encoder.tokenizer.chat_template = loops  # type: ignore[attr-defined]  # of transformers
+    with pytest.raises(DataError, match=r"'row-7': .* took longer than 0.1 s"):
+        encoder.check([prompt(({"role": "user", "content": "1"},))])

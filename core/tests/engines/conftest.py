@@ -1,7 +1,5 @@
 """What the tests of lost engines share: a model whose responses last, and a line that can be cut."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -10,10 +8,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlcore.engines.publish_file import WeightsLocation, write_version
+from rlcore.engines.publish_file import WeightsLocation
 from rlcore_machine.network import free_port
 from rlcore_qwen.tiny import tiny
 from rlcore_testing.tiny import without_end
+from rlcore_toolkit import write_version
 
 VERSION = 7
 

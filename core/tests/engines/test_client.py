@@ -1,7 +1,5 @@
 """The client against real servers of its own making: refusals, silence, time-outs, odd shapes on the wire."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -12,16 +10,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from rlcore.api.errors import EngineError
-from rlcore.api.types import Sampling, Span
-from rlcore.engines.client import EngineClient
+from rlcore import EngineClient, EngineError, Request, Sampling, Span
 from rlcore_machine.network import free_port
 from rlcore_machine.tasks import together
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-SGLANG: Mapping[str, Any] = {"version": "0.5.23", "tp_size": 2, "enable_deterministic_inference": True}
-PATHS: Mapping[str, Any] = {"paths": {"/generate": {}, "/begin_weight_update": {}}}
+INFO: Mapping[str, Any] = {"version": "1", "abilities": ["seeds"]}
 
 
 def answer(tokens: list[int], **meta: Any) -> dict[str, Any]:
@@ -31,7 +26,7 @@ def answer(tokens: list[int], **meta: Any) -> dict[str, Any]:
         "meta_info": {
             "finish_reason": {"type": "stop", "matched": tokens[-1]},
             "prompt_tokens": 3,
-            "weight_version": "default",
+            "weight_versions": [{"version": "default", "start": 0}],
             "output_token_logprobs": [[-0.5, token, None] for token in tokens],
             **meta,
         },
@@ -40,38 +35,19 @@ def answer(tokens: list[int], **meta: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving(handlers: Mapping[str, Handler], **options: Any) -> AsyncIterator[EngineClient]:
-    """A client of a server that has `handlers` beside SGLang's information."""
+    """A client of a server that has `handlers` beside its information."""
 
     async def info(_: web.Request) -> web.Response:
-        return web.json_response(SGLANG)
-
-    async def paths(_: web.Request) -> web.Response:
-        return web.json_response(PATHS)
+        return web.json_response(INFO)
 
     app = web.Application()
-    for path, handler in {"/server_info": info, "/openapi.json": paths, **handlers}.items():
+    for path, handler in {"/server_info": info, **handlers}.items():
         app.router.add_route("*", path, handler)
     async with (
         TestServer(app) as server,
         EngineClient(str(server.make_url("")), "token", **options) as client,
     ):
         yield client
-
-
-async def test_an_abort_before_the_first_token_says_little() -> None:
-    """SGLang's answer for a request that had not begun: no count of the prompt, no versions."""
-
-    async def generate(_: web.Request) -> web.Response:
-        meta = {
-            "finish_reason": {"type": "abort", "message": "Abort in waiting queue"},
-            "weight_version": "4",
-        }
-        return web.json_response({"text": "", "output_ids": [], "meta_info": meta})
-
-    async with serving({"/generate": generate}) as client:
-        (one,) = await client.generate((1, 2, 3), Sampling(max_tokens=9))
-    assert (one.finish_reason, one.token_ids, one.prompt_tokens) == ("abort", (), 3)
-    assert one.spans == (Span(start=0, version=4),)
 
 
 async def test_a_seeded_group_is_a_batch_with_a_seed_and_an_id_for_each_sample() -> None:
@@ -84,13 +60,13 @@ async def test_a_seeded_group_is_a_batch_with_a_seed_and_an_id_for_each_sample()
 
     async with serving({"/generate": generate}) as client:
         sampling = Sampling(max_tokens=9, temperature=0.5, stop=("x",), stop_token_ids=(7,))
-        found = await client.generate((1, 2, 3), sampling, n=2, seed=11, rid="r")
+        found = await client.generate(Request(input_ids=(1, 2, 3), sampling=sampling, n=2, seed=11, rid="r"))
     assert [one.token_ids for one in found] == [(4, 5), (6, 2)]
     assert found[0].log_probs == (-0.5, -0.5)
     assert found[0].spans == (Span(start=0, version=0),)
     (body,) = bodies
     assert body["input_ids"] == [[1, 2, 3]] * 2
-    assert body["rid"] == ["r/0/", "r/1/"]
+    assert body["rid"] == ["r/0", "r/1"]
     assert [one["sampling_seed"] for one in body["sampling_params"]] == [11, 12]
     assert body["sampling_params"][0] == {
         "max_new_tokens": 9,
@@ -99,6 +75,7 @@ async def test_a_seeded_group_is_a_batch_with_a_seed_and_an_id_for_each_sample()
         "top_k": -1,
         "min_p": 0.0,
         "stop": ["x"],
+        "no_stop_trim": True,
         "stop_token_ids": [7],
         "sampling_seed": 11,
     }
@@ -111,7 +88,7 @@ async def test_a_log_prob_that_is_no_number_arrives_as_nan() -> None:
         return web.json_response(answer([4, 5], output_token_logprobs=[[-0.25, 4, None], [None, 5, None]]))
 
     async with serving({"/generate": generate}) as client:
-        (one,) = await client.generate((1, 2, 3), Sampling(max_tokens=9))
+        (one,) = await client.generate(Request(input_ids=(1, 2, 3), sampling=Sampling(max_tokens=9)))
     assert one.log_probs[0] == -0.25
     assert math.isnan(one.log_probs[1])
 
@@ -129,7 +106,9 @@ async def test_no_more_requests_than_slots_are_under_way() -> None:
 
     async with serving({"/generate": generate}, concurrency=3) as client:
         sampling = Sampling(max_tokens=1)
-        answers = await together(client.generate([i], sampling) for i in range(12))
+        answers = await together(
+            client.generate(Request(input_ids=(i,), sampling=sampling)) for i in range(12)
+        )
     assert [one.token_ids for (one,) in answers] == [(i,) for i in range(12)]
     assert most == 3
 
@@ -145,7 +124,10 @@ async def test_the_first_failure_ends_the_others() -> None:
     async with serving({"/generate": generate}) as client:
         async with asyncio.timeout(30.0):
             with pytest.raises(EngineError, match=r"refused /generate with HTTP 400: too long"):
-                await together(client.generate([i], Sampling(max_tokens=1)) for i in range(3))
+                await together(
+                    client.generate(Request(input_ids=(i,), sampling=Sampling(max_tokens=1)))
+                    for i in range(3)
+                )
 
 
 @pytest.mark.parametrize(
@@ -221,16 +203,16 @@ async def test_spans_and_versions() -> None:
         return web.json_response({"weight_version": next(versions)})
 
     async with serving({"/generate": generate, "/model_info": info}) as client:
-        (one,) = await client.generate((1,), Sampling(max_tokens=3))
+        (one,) = await client.generate(Request(input_ids=(1,), sampling=Sampling(max_tokens=3)))
         assert one.spans == (Span(start=0, version=0), Span(start=2, version=4))
         assert [await client.weight_version() for _ in range(2)] == [0, 12]
-        with pytest.raises(EngineError, match="'nightly', which is no version that rlcore published"):
+        with pytest.raises(EngineError, match="'nightly', no version that rlcore published"):
             await client.weight_version()
 
 
 @pytest.mark.parametrize(("said", "shown"), [("Hello, <b>you</b>", "'Hello, <b>you</b>'"), ({"ok": 1}, "ok")])
 async def test_a_server_of_another_kind_is_told(said: object, shown: str) -> None:
-    """Such as a web page behind --engine-url or --teacher-url: it answers everything with 200."""
+    """Such as a web page behind --engine-url or --teacher.url: it answers everything with 200."""
 
     async def hello(_: web.Request) -> web.Response:
         return web.Response(text=said) if isinstance(said, str) else web.json_response(said)
@@ -246,3 +228,10 @@ async def test_a_server_of_another_kind_is_told(said: object, shown: str) -> Non
         ):
             with pytest.raises(EngineError, match=expected % (path, key)):
                 await ask()
+
+
+@pytest.mark.parametrize("field", [{"media": ("sha256:1",)}, {"adapter": "french"}])
+async def test_what_no_engine_takes_is_refused(field: dict[str, Any]) -> None:
+    async with serving({}) as client:
+        with pytest.raises(EngineError, match=f"no engine of rlcore takes {next(iter(field))}"):
+            await client.generate(Request(input_ids=(1,), sampling=Sampling(max_tokens=1), **field))

@@ -11,9 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
-from rlcore.engines.client_wire import Capabilities
+from rlcore import Capabilities, EngineClient, Request, Sampling
 from rlcore.engines.router import Listing
 from rlcore_toolkit.sglang_router import SglangRouter
 
@@ -46,7 +44,7 @@ class Server:
         meta = {
             "finish_reason": {"type": "length"},
             "output_token_logprobs": [[-0.5, 7, None]],
-            "weight_version": "3",
+            "weight_versions": [{"version": "3", "start": 0}],
             "prompt_tokens": 2,
         }
         return web.json_response({"text": self.name, "output_ids": [7], "meta_info": meta})
@@ -74,8 +72,10 @@ async def test_a_request_goes_to_one_of_each(tmp_path: Path) -> None:
             await router.start()
             await Listing(router, {"worker_type": "prefill", "bootstrap_port": 8998}).add(prefill.url)
             await Listing(router, {"worker_type": "decode"}).add(decode.url)
-            async with EngineClient(router.url, TOKEN, capabilities=CAN) as client:
-                (answer,) = await client.generate((4, 5), Sampling(max_tokens=1), rid="1.0", routing_key="1")
+            async with EngineClient(router.url, TOKEN, capabilities=CAN, headers=router.headers) as client:
+                (answer,) = await client.generate(
+                    Request(input_ids=(4, 5), sampling=Sampling(max_tokens=1), rid="1.0")
+                )
         finally:
             await router.stop()
     assert answer.text == "decode"

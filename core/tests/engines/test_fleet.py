@@ -1,7 +1,5 @@
 """Engines that stand in for one another: real `local` servers, of which all but one are lost."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -11,11 +9,10 @@ from typing import Any
 import pytest
 from faults import LIMIT_S, check_whole, disturbed, turn
 
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
+from rlcore import EngineClient, Request, Sampling, WeightsLocation
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.publish_file import WeightsLocation
-from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
+from rlcore.engines.lifecycle import Health, Spares
+from rlcore.engines.supervised_engine import SupervisedEngine
 from rlcore_local.testing import LOCAL
 from rlcore_machine.tasks import together
 from rlcore_testing.engine_server import HereLauncher
@@ -52,10 +49,10 @@ async def slots(launchers: list[HereLauncher], tmp_path: Path) -> AsyncIterator[
         for index, launcher in enumerate(launchers)
     ]
     try:
-        await asyncio.gather(*(slot.start() for slot in made))
+        await asyncio.gather(*(slot.lifecycle.start() for slot in made))
         yield made
     finally:
-        await asyncio.gather(*(slot.stop() for slot in made))
+        await asyncio.gather(*(slot.lifecycle.stop() for slot in made))
 
 
 @pytest.mark.full
@@ -77,12 +74,9 @@ async def test_what_lost_engines_leave_undone_is_done_by_the_last(
         for answer in answers:
             check_whole(answer, undisturbed)
 
-        asked: dict[str, Any] = {"n": 1, "seed": 3, "session": None}
-        short = Sampling(max_tokens=4)
-        found = [
-            await one.generate((5, 6), short, rid=f"r{i}", **asked) for i, one in enumerate([*lost, last])
-        ]
+        short = Request(input_ids=(5, 6), sampling=Sampling(max_tokens=4), seed=3)
+        found = [await one.generate(short) for one in (*lost, last)]
         assert len({one.token_ids for (one,) in found}) == 1
         await together(one.abort() for one in lost)
     assert [launcher.starts for launcher in launchers] == [1] * ENGINES
-    assert [slot.server is None for slot in slots] == [True, True, True, False]
+    assert [slot.lifecycle.server is None for slot in slots] == [True, True, True, False]

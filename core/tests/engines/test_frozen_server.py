@@ -1,7 +1,5 @@
 """A model that nothing trains: it scores and chats at one address, whichever server stands for it."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from pathlib import Path
@@ -12,8 +10,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
-from rlcore.runtime.frozen import FrozenEngine
+from rlcore.engines.lifecycle import Health, Spares
+from rlcore.engines.supervised_engine import SupervisedEngine
+from rlcore.serving.frozen_group import FrozenEngine
 from rlcore_local.testing import LOCAL
 from rlcore_machine.network import HeldPort
 from rlcore_testing.engine_server import TOKEN, HereLauncher
@@ -43,20 +42,20 @@ async def test_it_is_replaced_at_its_address(model: Path, tmp_path: Path) -> Non
     health = Health(every_s=0.5, limit_s=60.0)
     slot = SupervisedEngine("Frozen model 'judge'", launcher, None, health=health, spares=spares)
     try:
-        await slot.start()
+        await slot.lifecycle.start()
         engine = FrozenEngine(Fleet([slot]))
         before = await engine.score(IDS, start=2), await chat(held.number)
         await refusals(held.number)
         await compare(model, held.number, before[1])
-        server = await slot.serving()
+        server = await slot.lifecycle.serving()
         launcher.server().send_signal(signal.SIGKILL)
         async with asyncio.timeout(LIMIT_S):
             assert await engine.score(IDS, start=2) == before[0]  # of the server that takes its place
-        assert (await slot.serving()).client.url == server.client.url
+        assert (await slot.lifecycle.serving()).client.url == server.client.url
         assert (await chat(held.number))["choices"] == before[1]["choices"]
         assert (spares.used, launcher.starts) == (1, 2)
     finally:
-        await slot.stop()
+        await slot.lifecycle.stop()
         held.close()
 
 

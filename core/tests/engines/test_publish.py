@@ -1,7 +1,5 @@
 """The files of a publication."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -9,10 +7,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from rlcore.api.errors import EngineError
-from rlcore.checksums import checksum
-from rlcore.engines.publish_file import FILE, write_version
+from rlcore import EngineError, checksum
+from rlcore.engines.publish_file import FILE
 from rlcore_machine.shared_memory import shared_dir
+from rlcore_toolkit import write_version
 
 
 def tensors() -> dict[str, torch.Tensor]:

@@ -1,7 +1,5 @@
 """Memory that an engine gives to the trainer: the order of the calls, and a server that is lost meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
@@ -13,17 +11,16 @@ import pytest
 from aiohttp import web
 from safetensors.torch import load_file
 
-from rlcore.api.errors import EngineError
-from rlcore.api.types import Sampling, Span
-from rlcore.engines.client import EngineClient
+from rlcore import EngineClient, EngineError, Request, Sampling, Span, WeightsLocation
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.publish_file import WeightsLocation, write_version
+from rlcore.engines.lifecycle import Health, Spares
 from rlcore.engines.stream import OutdatedError, Pieces, WeightStream
-from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
+from rlcore.engines.supervised_engine import SupervisedEngine
 from rlcore_local.process import start
 from rlcore_local.server import make_app
 from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
+from rlcore_toolkit import write_version
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
 TOKEN = "secret"
@@ -101,7 +98,7 @@ async def test_released_before_training_and_taken_again_around_the_weights(
     (engine,) = Fleet([slot]).clients
     calls = launcher.calls
     async with asyncio.timeout(LIMIT_S):
-        await slot.start()
+        await slot.lifecycle.start()
         for _ in range(2):  # the second time it has nothing left to give
             await slot.drain()
             await slot.release()
@@ -110,7 +107,7 @@ async def test_released_before_training_and_taken_again_around_the_weights(
         assert calls[3:] == [(RESUMED, "weights"), *LOADED_IDLE]
         await slot.resume()
         assert calls[-1] == (RESUMED, "kv_cache", "cuda_graph")
-        (one,) = await engine.generate((4, 5), Sampling(max_tokens=2), n=1, seed=0, rid="r", session=None)
+        (one,) = await engine.generate(Request(input_ids=(4, 5), sampling=Sampling(max_tokens=2)))
         assert one.spans == (Span(start=0, version=1),)
 
         await slot.release("kv_cache")
@@ -120,14 +117,14 @@ async def test_released_before_training_and_taken_again_around_the_weights(
         await slot.release()
         calls.clear()
         launcher.lost.set()
-        await slot.settle()
+        await slot.lifecycle.settle()
         await slot.load(second)
         await asyncio.sleep(0.1)
         assert calls == ["stopped"]  # the trainer has the memory
         await slot.resume()
         assert calls == ["stopped", "started", *LOADED]
-        assert await slot.weight_version() == 2
-    await slot.stop()
+        assert await slot.requests.weight_version() == 2
+    await slot.lifecycle.stop()
 
 
 async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_path: Path) -> None:
@@ -153,7 +150,7 @@ async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_p
     slot = SupervisedEngine("Engine 0", launcher, publisher, health=health, spares=spares)
     calls = launcher.calls
     async with asyncio.timeout(LIMIT_S):
-        await slot.start()
+        await slot.lifecycle.start()
         await slot.load(streamed(1))
         assert calls.count("/update_weights_from_shared_memory") > 3
         await slot.drain()
@@ -161,20 +158,20 @@ async def test_a_replacement_gets_what_the_trainer_has(launcher: Launcher, tmp_p
         await slot.resume()
         calls.clear()
         launcher.lost.set()  # the trainer rests, and has version 1
-        await slot.settle()
-        assert await slot.weight_version() == 1
+        await slot.lifecycle.settle()
+        assert await slot.requests.weight_version() == 1
         assert calls[:4] == ["stopped", "started", "/release_memory_occupation", LOADED_IDLE[0]]
         assert calls[-1] == (RESUMED, "kv_cache", "cuda_graph"), "the trainer has handed its weights over"
         at = 2  # it trains
         calls.clear()
         launcher.lost.set()
-        await slot.settle()
+        await slot.lifecycle.settle()
         await asyncio.sleep(0.2)
         assert calls[:2] == ["stopped", "started"]
         assert "/continue_generation" not in calls
         await slot.load(streamed(2))
-        assert await slot.weight_version() == 2
-    await slot.stop()
+        assert await slot.requests.weight_version() == 2
+    await slot.lifecycle.stop()
 
 
 async def test_a_closed_client_asks_nothing_any_more(launcher: Launcher) -> None:

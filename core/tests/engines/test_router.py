@@ -1,19 +1,15 @@
 """sglang-router in front of two real `local` servers."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 
-from rlcore.api.errors import EngineError, MissingEngineError
-from rlcore.api.generation import Completion
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
+from rlcore import Completion, EngineClient, EngineError, MissingEngineError, Request, Sampling
+from rlcore.engines.lifecycle import Health, Spares
 from rlcore.engines.router import RoutedEngine
-from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
+from rlcore.engines.supervised_engine import SupervisedEngine
 from rlcore_local.testing import LOCAL
 from rlcore_machine.tasks import together
 from rlcore_qwen.tiny import tiny
@@ -43,7 +39,13 @@ async def _ask(engines: list[RoutedEngine], group: int) -> list[list[Completion]
     """The turns of one group, one after another."""
     return [
         await engines[group % 2].generate(
-            (4, 5, 6), Sampling(max_tokens=4), n=1, seed=group, rid=f"{group}.0-{turn}", session="1/99"
+            Request(
+                input_ids=(4, 5, 6),
+                sampling=Sampling(max_tokens=4),
+                seed=group,
+                rid=f"{group}.0-{turn}",
+                session="1/99",
+            )
         )
         for turn in range(TURNS)
     ]
@@ -66,15 +68,15 @@ async def test_groups_stay_together_and_a_lost_engine_is_replaced(tmp_path: Path
     async with asyncio.timeout(LIMIT_S):
         try:
             await router.start()
-            await asyncio.gather(*(slot.start() for slot in slots))
-            can = await slots[0].with_client(EngineClient.capabilities)
-            async with EngineClient(router.url, TOKEN, capabilities=can) as client:
+            await asyncio.gather(*(slot.lifecycle.start() for slot in slots))
+            can = await slots[0].requests.with_client(EngineClient.capabilities)
+            async with EngineClient(router.url, TOKEN, capabilities=can, headers=router.headers) as client:
                 engines = [RoutedEngine(slot, slots, client) for slot in slots]
                 await _check(engines, slots, launchers, spares)
             with pytest.raises(EngineError, match="router server ended"):
                 await _killed(router)
         finally:
-            await asyncio.gather(*(slot.stop() for slot in slots))
+            await asyncio.gather(*(slot.lifecycle.stop() for slot in slots))
             await router.stop()
 
 
@@ -93,7 +95,7 @@ async def _check(
     assert [[one.token_ids for (one,) in turns] for turns in again] == [
         [one.token_ids for (one,) in turns] for turns in answers
     ]
-    await slots[0].serving()
+    await slots[0].lifecycle.serving()
     assert (launchers[0].starts, launchers[1].starts, spares.used) == (2, 1, 1)
 
 

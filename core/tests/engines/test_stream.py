@@ -1,7 +1,5 @@
 """Weights bucket by bucket: engines take each together, whoever leaves, and few are there at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
@@ -13,9 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlcore.api.errors import EngineError
-from rlcore.checksums import checksum
-from rlcore.engines.stream import Bucket, Piece, Pieces, WeightStream
+from rlcore import Bucket, EngineError, Piece, checksum
+from rlcore.engines.stream import Pieces, WeightStream
 from rlcore_testing.activations import MadeBytes
 from rlcore_toolkit import publisher_of
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher

@@ -1,7 +1,5 @@
 """Engines that die, hang or cannot be reached any more: real `local` servers, really ended."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,13 +11,10 @@ import psutil
 import pytest
 from faults import LIMIT_S, check_whole, disturbed, turn
 
-from rlcore.api.errors import EngineError
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
-from rlcore.engines.client_http import RefusedError
+from rlcore import EngineClient, EngineError, RefusedError, Request, Sampling, WeightsLocation
 from rlcore.engines.fleet import Fleet
-from rlcore.engines.publish_file import WeightsLocation
-from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
+from rlcore.engines.lifecycle import Health, Spares
+from rlcore.engines.supervised_engine import SupervisedEngine
 from rlcore_local.testing import LOCAL
 from rlcore_testing.engine_server import HereLauncher
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
@@ -57,10 +52,10 @@ async def slot(launcher: HereLauncher, publisher: Interrupted) -> AsyncIterator[
     health, spares = Health(every_s=0.5, limit_s=6.0), Spares(limit=FAULTS)
     made = SupervisedEngine("Engine 0", launcher, publisher, health=health, spares=spares)
     try:
-        await made.start()
+        await made.lifecycle.start()
         yield made
     finally:
-        await made.stop()
+        await made.lifecycle.stop()
 
 
 @pytest.mark.full
@@ -98,14 +93,14 @@ async def test_a_lost_server_is_replaced_and_nobody_notices(
     newer = replace(location, version=location.version + 1)
     await asyncio.wait_for(slot.load(newer), LIMIT_S)
     assert launcher.starts == 1 + FAULTS
-    assert await slot.weight_version() == newer.version
+    assert await slot.requests.weight_version() == newer.version
 
     with pytest.raises(RefusedError):  # a refusal is an answer, and costs no server
-        await engine.generate([10**6], Sampling(max_tokens=1), n=1, seed=0, rid="r", session=None)
+        await engine.generate(Request(input_ids=(10**6,), sampling=Sampling(max_tokens=1)))
 
     launcher.server().kill()
     said = rf"Engine 0 is lost, and the run has used up its --engine-replacements {FAULTS}: .*exit code 137"
-    for ask in (turn(engine), slot.load(location), slot.watch()):
+    for ask in (turn(engine), slot.load(location), slot.lifecycle.watch()):
         with pytest.raises(EngineError, match=said):
             await asyncio.wait_for(ask, LIMIT_S)
     assert launcher.starts == 1 + FAULTS

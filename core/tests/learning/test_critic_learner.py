@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.trainer import LossResult, StepResult
-from rlcore.api.training import LossOutput, ValueInputs
+from rlcore import LossOutput, LossResult, StepResult, TrainBatch, ValueInputs
 from rlcore.learning.critic import CriticLearner, with_value_weights
 from rlcore.learning.minibatch import samples_of, select
 from rlcore_ppo.config import ClippedConfig

@@ -1,5 +1,6 @@
 """The products of a step, counted by hand and by torch."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from rlcore.api.model_facts import ModelFacts
+from rlcore.api.model_facts import DeltaFacts, ModelFacts
 from rlcore.learning.flops import training_flops
 from rlcore_machine.gpus import peak_tflops
 from rlcore_toolkit import decoder_facts, expert_facts, latent_facts
@@ -22,6 +23,18 @@ def test_by_hand() -> None:
     weights = 2 * (288 + 384) + 80
     assert training_flops(FACTS, [5]) == 3 * (2 * 5 * weights + 5**2 * 2 * 24)
     assert training_flops(FACTS, [5, 7]) == training_flops(FACTS, [5]) + training_flops(FACTS, [7])
+
+
+def test_delta_nets_by_hand() -> None:
+    """The first layer: 8 times the rows of q and k, v, z, two rates; of the output 8·8; the state 3·8·5.
+
+    The second: 8·3·(3·4 + 2·2), since its output has a gate.
+    """
+    delta = DeltaFacts(layers=frozenset({0}), key_heads=1, value_heads=2, key=5, value=4, taps=4)
+    facts = replace(FACTS, delta=delta, output_gate=True)
+    first, second = 8 * (2 * 5 + 8 + 8 + 4) + 8 * 8 + 3 * 8 * 5, 8 * 3 * (3 * 4 + 2 * 2)
+    weights = first + second + 2 * 384 + 80
+    assert training_flops(facts, [5]) == 3 * (2 * 5 * weights + 5**2 * 24)
 
 
 QWEN: dict[str, Any] = {

@@ -5,10 +5,12 @@ import torch.distributed as dist
 
 from rlcore.api.batch import TrainBatch
 from rlcore.learning import gather
-from rlcore.learning.gather import gather_batch, gather_rows, rows_of
+from rlcore.learning.gather import gather_batch, gather_rows, rows_of, with_local
+from rlcore_testing.items import check_same, with_items
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import random_batch
 
+ITEMS = [2, 0, 1, 0, 3, 0, 5]
 SHARES: tuple[list[int], ...] = ([5, 0, 3], [], [1, 4, 2, 6])
 """Positions of the samples of each rank: out of order, of unequal numbers, and none."""
 
@@ -17,31 +19,23 @@ def _whole() -> TrainBatch:
     """Each column differs in each row, also those of several dimensions."""
     batch = random_batch(7)
     tokens = int(batch.response_lengths.sum())
-    return batch.with_columns({"top": torch.arange(3 * tokens).view(tokens, 3)})
+    return with_items(batch.with_columns({"top": torch.arange(3 * tokens).view(tokens, 3)}), ITEMS)
 
 
 def _run(rank: int, world: int, port: int) -> bool:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     whole, group = _whole(), dist.group.WORLD
     gather.MESSAGE_BYTES = 200  # a few columns in each message
-    found = gather_batch(whole.select(SHARES[rank]), group)
-    _check_same(found, whole)
+    local = whole.select(SHARES[rank])
+    found = gather_batch(local, group)
+    check_same(found, whole.reaching("all"))
+    assert "patches" not in found.columns, "they stay on their rank"
     rows = rows_of(torch.tensor(SHARES[rank], dtype=torch.int64), found.per_sample["position"])
-    _check_same(found.select(rows), whole.select(SHARES[rank]))
+    check_same(with_local(found.select(rows), local), local)
     in_order = gather_rows([torch.tensor(SHARES[rank], dtype=torch.int64)], group)[0]
     assert in_order.tolist() == [row for share in SHARES for row in share]
     dist.destroy_process_group()
     return True
-
-
-def _check_same(found: TrainBatch, expected: TrainBatch) -> None:
-    assert torch.equal(found.tokens, expected.tokens)
-    assert torch.equal(found.prompt_lengths, expected.prompt_lengths)
-    assert torch.equal(found.response_lengths, expected.response_lengths)
-    for ours, theirs in ((found.per_token, expected.per_token), (found.per_sample, expected.per_sample)):
-        assert ours.keys() == theirs.keys()
-        for name, column in theirs.items():
-            assert torch.equal(ours[name], column), name
 
 
 def test_every_rank_has_the_samples_in_the_order_of_their_positions() -> None:
@@ -50,4 +44,4 @@ def test_every_rank_has_the_samples_in_the_order_of_their_positions() -> None:
 
 def test_one_process_sorts_what_it_has() -> None:
     whole = _whole()
-    _check_same(gather_batch(whole.select([6, 2, 0, 1, 5, 4, 3]), None), whole)
+    check_same(gather_batch(whole.select([6, 2, 0, 1, 5, 4, 3]), None), whole.reaching("all"))

@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from rlcore.api.errors import LogProbGapError, RunError
-from rlcore.api.trainer import StepResult
+from rlcore import LogProbGapError, RunError, StepResult
 from rlcore.learning.invariants import check_first_step
 
 TOKENS, FRESH = 10.0, 5.0

@@ -11,18 +11,19 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Input
 from rlcore.api.errors import RunError
-from rlcore.api.inputs import Input
-from rlcore.api.maths import KlKind, kl
 from rlcore.api.run_config import KlOptions
-from rlcore.api.trainer import StepResult, TokenOutputs
+from rlcore.api.trainer import TokenOutputs
 from rlcore.api.training import AdvantageOutput, LossInputs, LossOutput, ValueInputs
+from rlcore.learning.advantages import in_rewards, prepare
 from rlcore.learning.critic import ValueObjective, explained_variance, with_value_weights
-from rlcore.learning.invariants import check_reference
+from rlcore.learning.invariants import check_copy
+from rlcore.learning.maths import KlKind, kl
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import in_rewards, prepare
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
+from rlcore_testing.tensors import responses
 
 NAN = math.nan
 MASK = [1.0, 0.0, 1.0, 1.0, 1.0]
@@ -35,10 +36,7 @@ def f64(*values: float) -> Tensor:
 
 def batch_of(mask: list[float] = MASK, **columns: Any) -> TrainBatch:
     per_token = {name: torch.as_tensor(column) for name, column in columns.items()}
-    return TrainBatch(
-        tokens=torch.zeros(7, dtype=torch.int64),
-        prompt_lengths=torch.tensor([1, 1]),
-        response_lengths=torch.tensor([3, 2]),
+    return responses([3, 2]).with_columns(
         per_token={"loss_mask": torch.tensor(mask), **per_token},
         per_sample={
             "position": torch.arange(2),
@@ -241,18 +239,14 @@ def test_explained_variance() -> None:
 
 
 def test_a_reference_that_is_not_the_policy_is_found() -> None:
-    def result(**metrics: float) -> StepResult:
-        return StepResult(loss=0.0, metrics={"tokens": 10.0, **metrics}, grad_norm=0.0, lr=0.0, finite=True)
-
-    check_reference(result())
-    check_reference(result(kl_reference=9e-6))
-    for wrong in (1.1e-5, -1.1e-5, NAN):
+    check_copy("reference", 9e-7)
+    for wrong in (1.1e-6, -1.1e-6, NAN):
         with pytest.raises(RunError, match="bound 1e-06"):
-            check_reference(result(kl_reference=wrong))
-    check_reference(result(kl_reference=9e-4), is_apart=True)
-    check_reference(result(kl_reference=0.19), dtype="bf16", is_apart=True)
+            check_copy("reference", wrong)
+    check_copy("reference", 9e-5, is_apart=True)
+    check_copy("reference", 0.019, dtype="bf16", is_apart=True)
     with pytest.raises(RunError, match=r"bound 0\.0001"):
-        check_reference(result(kl_reference=0.0011), is_apart=True)
+        check_copy("reference", 0.00011, is_apart=True)
 
 
 def test_inputs_name_columns() -> None:

@@ -11,16 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Input
 from rlcore.api.errors import LogProbGapError, NotFiniteError, RunError
-from rlcore.api.inputs import Input
-from rlcore.api.maths import group_advantages, importance_ratio, masked_mean
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
 from rlcore.api.training import Correction, CorrectionInputs, LossInputs, LossOutput, TokenWeights
 from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
+from rlcore.learning.maths import importance_ratio, masked_mean
 from rlcore.learning.metrics import METRICS
 from rlcore.learning.settings import LearnerSettings
 from rlcore_testing.learners import learner_settings
+from rlcore_toolkit import group_advantages
 
 VOCAB = 7
 

@@ -1,4 +1,4 @@
-"""`rlcore.learning.objective` and `rlcore.learning.preparation`: the reduction that core owns."""
+"""`rlcore.learning.objective` and `rlcore.learning.advantages`: the reduction that core owns."""
 
 import math
 import re
@@ -13,10 +13,9 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Input
 from rlcore.api.config import Config
 from rlcore.api.errors import NotFiniteError, PluginError, RunError
-from rlcore.api.inputs import Input
-from rlcore.api.maths import Normalizer, importance_ratio
 from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.api.training import (
     AdvantageEstimator,
@@ -27,26 +26,21 @@ from rlcore.api.training import (
     LossOutput,
     TokenWeights,
 )
+from rlcore.learning.advantages import WithTeacher, advantage_metrics, prepare
 from rlcore.learning.critic import ValueObjective
+from rlcore.learning.maths import Normalizer, importance_ratio
 from rlcore.learning.metrics import WEIGHTED
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import WithTeacher, advantage_metrics, prepare
-from rlcore_cispo.config import CispoConfig
-from rlcore_cispo.loss import Cispo
-from rlcore_dpo.config import DpoConfig
-from rlcore_dpo.loss import Dpo
-from rlcore_grpo.config import PpoClipConfig
-from rlcore_grpo.loss import PpoClip
-from rlcore_gspo.config import GspoConfig
-from rlcore_gspo.loss import Gspo
+from rlcore_grpo.config import CispoConfig, GspoConfig, PpoClipConfig, SapoConfig
+from rlcore_grpo.loss import Cispo, PpoClip, Sapo
+from rlcore_grpo.sequence_loss import Gspo
+from rlcore_offline.config import DpoConfig, SftConfig
+from rlcore_offline.loss import Dpo, Sft
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill
 from rlcore_reinforce.loss import Reinforce
-from rlcore_sapo.config import SapoConfig
-from rlcore_sapo.loss import Sapo
-from rlcore_sft.config import SftConfig
-from rlcore_sft.loss import Sft
+from rlcore_testing.tensors import responses
 
 NO_TENSOR: Any = 0.5
 NORMALIZERS: list[Normalizer] = ["per_rollout", "per_prompt", "per_token", "constant"]
@@ -84,10 +78,7 @@ def make_batch(lengths: list[int], seed: int = 0, rollouts: list[int] | None = N
         values = torch.randn(total, generator=generator, dtype=torch.float64)
         return torch.where(mask > 0, values, math.nan)
 
-    return TrainBatch(
-        tokens=torch.zeros(total + n, dtype=torch.int64),
-        prompt_lengths=torch.ones(n, dtype=torch.int64),
-        response_lengths=torch.tensor(lengths, dtype=torch.int64),
+    return responses(lengths).with_columns(
         per_token={
             "loss_mask": mask,
             "old_log_probs": column() - 2,

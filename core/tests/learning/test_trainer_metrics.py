@@ -12,7 +12,7 @@ def _step(**changes: object) -> StepResult:
 
 
 def test_they_are_means_over_the_steps_that_have_them() -> None:
-    steps = [_step(extras={"draft": 3.0}, balance=1.0), _step(extras={"draft": 5.0, "late": 7.0})]
+    steps = [_step(extras={"router_balance": 1.0, "draft": 3.0}), _step(extras={"draft": 5.0, "late": 7.0})]
     always = {"critic/loss": 0.0, "critic/grad_norm": 0.0, "critic/lr": 0.0}
     found = {"critic/router_balance": 1.0, "critic/draft": 4.0, "critic/late": 7.0}
     assert trainer_metrics("critic", steps) == {**always, **found}

@@ -1,10 +1,10 @@
-"""What an advantage estimator promises holds with a teacher's KL in it, too."""
+"""Advantages with a teacher's KL in them keep an estimator's promises; a sample without a score has none."""
 
+import pytest
 import torch
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import Input
-from rlcore.learning.preparation import WithTeacher
+from rlcore import Input, TrainBatch
+from rlcore.learning.advantages import WithTeacher, prepare
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig
 from rlcore_testing.estimators import EstimatorConformance
@@ -20,3 +20,29 @@ class TestConformance(EstimatorConformance):
 
     def estimator(self) -> WithTeacher:
         return WithTeacher(GroupAdvantage(GroupAdvantageConfig()), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("whiten", "expected"), [(False, [0, 0.5774, -1.1547, 0.5774]), (True, [0, 0.5774, -1.1547, 0.5774])]
+)
+def test_a_sample_without_a_score_is_in_no_mean_and_no_deviation(whiten: bool, expected: list[float]) -> None:
+    """As TRL 1.16 has it for a group with the rewards None, 1, 0, 1."""
+    ones = torch.ones(4, dtype=torch.int64)
+    batch = TrainBatch(
+        tokens=torch.arange(8),
+        prompt_lengths=ones,
+        response_lengths=ones,
+        per_token={"loss_mask": torch.ones(4)},
+        per_sample={
+            "reward": torch.tensor([0.0, 1.0, 0.0, 1.0]),
+            "scored": torch.tensor([0, 1, 1, 1]),
+            "group": 0 * ones,
+            "rollout": torch.arange(4),
+        },
+    )
+    estimator = GroupAdvantage(GroupAdvantageConfig())
+    prepared = prepare(
+        batch, estimator, normalizer="per_token", constant=1, minibatches=1, whiten_advantages=whiten
+    )
+    assert prepared.per_token["advantages"].tolist() == pytest.approx(expected, abs=1e-3)
+    assert prepared.per_token["weights"].tolist() == [0.25] * 4

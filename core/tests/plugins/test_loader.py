@@ -6,16 +6,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from refusals import Case, cases
 
-from rlcore import __version__
-from rlcore.api.errors import PluginError
-from rlcore.api.records import Kind
+from rlcore import Kind, PluginError, __version__
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.installed import UNKNOWN
 from rlcore.plugins.loader import Plugins, Switches, load
-from rlcore.plugins.registry import Registry
-from rlcore_jsonl import plugin as jsonl
+from rlcore_wandb import plugin as wandb
 
 Install = Callable[..., str]
 
@@ -43,13 +41,13 @@ def test_core_has_no_parts() -> None:
 
 
 def test_no_switch_leaves_out_what_is_kept() -> None:
-    plugins = load(Switches(only=()), keep={"jsonl": jsonl})
-    assert plugins.registry.names(Kind.TRACKER) == ["jsonl"]
+    plugins = load(Switches(only=()), keep={"wandb": wandb})
+    assert plugins.registry.names(Kind.TRACKER) == ["wandb"]
     assert [(info.name, info.dist, info.version) for info in plugins.infos] == [
-        ("jsonl", "rlcore-jsonl", __version__)
+        ("wandb", "rlcore-wandb", __version__)
     ]
-    with pytest.raises(PluginError, match=r"^-p no:jsonl: it cannot be switched off\.$"):
-        load(Switches(off=("jsonl",)), keep={"jsonl": jsonl})
+    with pytest.raises(PluginError, match=r"^-p no:wandb: it cannot be switched off\.$"):
+        load(Switches(off=("wandb",)), keep={"wandb": wandb})
 
 
 def test_what_is_kept_has_the_version_of_its_own_distribution(install: Install) -> None:
@@ -104,83 +102,22 @@ def test_a_switch_that_names_no_plugin_is_refused(install: Install) -> None:
         loaded("mien")
 
 
-BROKEN = {
-    "end": ("import sys\nsys.exit('needs a GPU')", "SystemExit: needs a GPU"),
-    "import": ("import no_such_module_here", "No module named 'no_such_module_here'"),
-    "hook": ("@hookimpl\ndef rlcore_reward():\n    return []", "Did you mean 'rlcore_rewards'?"),
-    "unmarked": (
-        "def rlcore_rewards():\n    return []",
-        "'rlcore_rewards' is not marked: write @hookimpl above",
-    ),
-    "argument": ("@hookimpl\ndef rlcore_rewards(plenty):\n    return []", "plenty"),
-    "default": ("@hookimpl\ndef rlcore_rewards(n=1):\n    return []", "gives its argument 'n' a default"),
-    "raises": ("@hookimpl\ndef rlcore_rewards():\n    raise RuntimeError('not today')", "not today"),
-    "nothing": (
-        "@hookimpl\ndef rlcore_rewards():\n    pass",
-        "hook 'rlcore_rewards' gave None, expected records: yield each one",
-    ),
-    "returned": (
-        "@hookimpl\ndef rlcore_rewards():\n    return Component(name='x', factory='x:x', summary='x')",
-        "hook 'rlcore_rewards' gave a Component, expected records: yield each one",
-    ),
-    "record": ("@hookimpl\ndef rlcore_rewards():\n    yield 'format'", "expected a record of type Component"),
-    "factory": (
-        "@hookimpl\ndef rlcore_rewards():\n    yield Component(name='x', factory='x', summary='x')",
-        'expected a text "package.module:attribute"',
-    ),
-    "name": (
-        "@hookimpl\ndef rlcore_rewards():\n    yield Component(name='X y', factory='x:y', summary='x')",
-        "expected a name of lower-case letters",
-    ),
-    "config": (
-        "@hookimpl\ndef rlcore_rewards():\n"
-        "    yield Component(name='x', factory='x:y', summary='x', config=dict)",
-        "expected a class derived from rlcore.api.part_config.RewardConfig",
-    ),
-    "config of another kind": (
-        "from rlcore.api.part_config import FilterConfig as Own\n@hookimpl\ndef rlcore_rewards():\n"
-        "    yield Component(name='x', factory='x:y', summary='x', config=type('OwnConfig', (Own,), {}))",
-        "expected a class derived from rlcore.api.part_config.RewardConfig",
-    ),
-    "data source": (
-        "@hookimpl\ndef rlcore_sources():\n"
-        "    yield Source(name='x', factory='x:y', summary='x', task=False)",
-        "a source is either a task, or has a config derived from rlcore.DataConfig",
-    ),
-    "suggests": (
-        "@hookimpl\ndef rlcore_rewards():\n"
-        "    yield Component(name='x', factory='x:y', summary='x', suggests={'stepz': 1})",
-        "Did you mean 'steps'?",
-    ),
-    "part": (
-        "@hookimpl\ndef rlcore_algorithms():\n"
-        "    yield Algorithm(name='x', summary='x', paper='', parts={'los': 'x'})",
-        "found a part 'los'",
-    ),
-    "part_list": (
-        "@hookimpl\ndef rlcore_algorithms():\n"
-        "    yield Algorithm(name='x', summary='x', paper='', parts={'filter': 'x'})",
-        "expected a list",
-    ),
-    "settings": (
-        "@hookimpl\ndef rlcore_algorithms():\n"
-        "    yield Algorithm(name='x', summary='x', paper='', parts={}, settings={'stepz': 1})",
-        "Did you mean 'steps'?",
-    ),
-}
+SUGGESTS = """@hookimpl
+def rlcore_rewards():
+    yield Component(name='x', factory='x:y', summary='x', suggests={'stepz': 1})"""
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_plugin_is_kept_aside_and_the_others_load(install: Install, case: str) -> None:
-    body, said = BROKEN[case]
-    install(f"bad_{case}", body, dist="bad-plugin")
+@cases("broken plugins")
+def test_a_broken_plugin_is_kept_aside_and_the_others_load(install: Install, case: Case) -> None:
+    name, body = case.given
+    install(f"bad_{name}", body, dist="bad-plugin")
     install("mine", REWARD.format(name="kind_words"))
-    plugins = loaded(f"bad_{case}", "mine")
+    plugins = loaded(f"bad_{name}", "mine")
     assert set(versions(plugins)) == {"mine"}
     (broken,) = plugins.broken
-    assert (broken.name, broken.dist, broken.version) == (f"bad_{case}", "bad-plugin", "1.2.3")
-    assert said in broken.error
-    assert not plugins.manager.has_plugin(f"bad_{case}")
+    assert (broken.name, broken.dist, broken.version) == (f"bad_{name}", "bad-plugin", "1.2.3")
+    case.check(broken.error)
+    assert not plugins.manager.has_plugin(f"bad_{name}")
     with pytest.raises(PluginError, match=r"failed to load: bad-plugin 1\.2\.3"):
         plugins.registry.find(Kind.REWARD, "kinder_words", "--reward")
 
@@ -267,7 +204,7 @@ def test_strict_makes_a_broken_plugin_fatal(install: Install) -> None:
     install("bad", "raise OSError('gone')", dist="bad-plugin")
     with pytest.raises(PluginError, match=r"^plugin 'bad' of bad-plugin 1\.2\.3 is broken: OSError: gone\.$"):
         loaded("bad", strict=True)
-    install("worse", BROKEN["suggests"][0], dist="worse-plugin")
+    install("worse", SUGGESTS, dist="worse-plugin")
     with pytest.raises(PluginError, match=r"Did you mean 'steps'\?$"):
         loaded("worse", strict=True)
 
@@ -281,9 +218,9 @@ def test_two_distributions_of_one_plugin_name_are_both_broken(install: Install) 
 
 
 def test_nobody_takes_the_name_of_a_plugin_that_is_kept(install: Install) -> None:
-    install("jsonl", REWARD.format(name="kind_words"), dist="other-jsonl")
-    (broken,) = load(Switches(), keep={"jsonl": jsonl}).broken
-    assert (broken.dist, broken.error) == ("other-jsonl", "the name 'jsonl' is rlcore's own; choose another")
+    install("wandb", REWARD.format(name="kind_words"), dist="other-wandb")
+    (broken,) = load(Switches(), keep={"wandb": wandb}).broken
+    assert (broken.dist, broken.error) == ("other-wandb", "the name 'wandb' is rlcore's own; choose another")
 
 
 def test_a_clash_names_both_providers(install: Install) -> None:
@@ -325,31 +262,23 @@ def test_a_clash_leaves_all_other_names_alone(install: Install) -> None:
         registry.find(Kind.REWARD, "kind_word", "--reward")
 
 
-TRACKER = """
+CLUSTER = """
+from rlcore import ClusterConfig
 @hookimpl
-def rlcore_trackers():
-    yield Component(name="{name}", factory="x:y", summary="a tracker")
+def rlcore_clusters():
+    yield Component(name="{name}", factory="x:y", summary="a cluster", config=ClusterConfig, default=True)
 """
 
 
 def test_a_default_that_clashes_is_refused(install: Install) -> None:
-    """Else a run would go on without its metrics.jsonl, or ask for a part that is installed twice."""
-    install("other", TRACKER.format(name="other"))
-    install("mine", TRACKER.format(name="jsonl"))
-
-    def registry_of(name: str) -> Registry:
-        return load(Switches(only=(name,)), keep={"jsonl": jsonl}).registry
-
-    assert [entry.record.name for entry in registry_of("other").defaults(Kind.TRACKER)] == ["jsonl"]
-    registry = registry_of("mine")
-    said = (
-        r"^The tracker 'jsonl' is offered by two plugins, jsonl \(.*\) and mine \(rlcore-mine 1\.2\.3\); "
-        r"switch one off with -p no:mine\.$"
-    )
-    for asked in (registry.defaults, registry.default):
-        with pytest.raises(PluginError, match=said):
-            asked(Kind.TRACKER)
-    assert registry.defaults(Kind.ENGINE) == ()
+    """Otherwise a run would ask for a part that is installed twice."""
+    install("mine", CLUSTER.format(name="local"))
+    install("yours", CLUSTER.format(name="local"))
+    assert loaded("mine").registry.default(Kind.CLUSTER)
+    clash = r"^The cluster 'local' is offered by two plugins, mine \(.*\) and yours \(.*\); switch one off "
+    with pytest.raises(PluginError, match=clash):
+        loaded("mine", "yours").registry.default(Kind.CLUSTER)
+    assert loaded("mine", "yours").registry.default(Kind.ENGINE) is None
 
 
 def test_a_plugin_file_that_clashes_is_refused(install: Install, tmp_path: Path) -> None:
@@ -384,8 +313,8 @@ def test_the_source_behind_data_is_found_by_what_it_is(install: Install) -> None
 
 def test_a_miss_says_what_exists(install: Install) -> None:
     with pytest.raises(PluginError) as caught:
-        loaded("jsonl").registry.find(Kind.TRACKER, "jsonk", "--tracker")
-    assert str(caught.value) == "--tracker: found 'jsonk', expected one of jsonl. Did you mean 'jsonl'?"
+        loaded("wandb").registry.find(Kind.TRACKER, "wanbd", "--tracker")
+    assert str(caught.value) == "--tracker: found 'wanbd', expected one of wandb. Did you mean 'wandb'?"
     with pytest.raises(PluginError, match="no plugin offers any loss"):
         loaded().registry.find(Kind.LOSS, "ppo", "--loss")
 

@@ -1,21 +1,17 @@
 """A plugin file in another process: its parts resolve and its configs unpickle."""
 
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rlcore.api.errors import PluginError
-from rlcore.api.part import Part
-from rlcore.api.plugin_file import import_plugin_file
-from rlcore.api.records import Kind
+from rlcore import Kind, Part, PluginError, import_plugin_file
 from rlcore.plugins import files
 from rlcore.plugins.loader import Switches, load
+from rlcore_testing.programs import ran
 
 PLUGIN = '''
-from __future__ import annotations
 from pydantic import Field
 from rlcore.api.part_config import RewardConfig
 from rlcore.api.hookspecs import hookimpl
@@ -54,9 +50,7 @@ def test_a_worker_gets_the_file_by_content(tmp_path: Path) -> None:
     file.unlink()
     parcel = tmp_path / "parcel"
     parcel.write_bytes(pickle.dumps((pickle.dumps(plugins.files), pickle.dumps(part))))
-    done = subprocess.run(
-        [sys.executable, "-c", WORKER, str(parcel)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran(sys.executable, "-c", WORKER, str(parcel))
     assert done.stdout == "3.5\n", done.stderr
 
 

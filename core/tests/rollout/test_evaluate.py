@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from rlcore.api.errors import DataError
-from rlcore.api.types import GenerationStatus, Json, Prompt, RewardStatus, Sample, Sampling, Score
+from rlcore import DataError, GenerationStatus, Json, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, is_exact, pass_at_k, passes, result
+from rlcore_testing.samples import sample_of
 
 MakeWorld = Callable[..., Any]
 
@@ -40,21 +40,18 @@ async def test_greedy_evaluation_leaves_no_trace(make_world: MakeWorld) -> None:
         (True, "true", True),
         (["a", "b"], "b", True),
         (["a", "b"], "c", False),
+        ("12", "<think>\n\n</think>\n\n12", True),
+        ("12", "so\n</think>\n\n12", True),
+        ("<think>so</think>12", "so?</think>12", True),
+        ("12", "<think>12", False),
+        ("so", "<think>so</think>12", False),
         (None, "None", False),
         ({"a": 1}, "{'a': 1}", False),
     ],
 )
 def test_any_accepted_answer_is_exact(label: Json, text: str, exact: bool) -> None:
     prompt = Prompt(prompt_id="p", text="?", label=label)
-    sample = Sample(
-        prompt=prompt,
-        prompt_ids=(1,),
-        group_id=0,
-        index=0,
-        rollout_id="r",
-        text=text,
-        status=GenerationStatus.COMPLETED,
-    )
+    sample = sample_of(prompt=prompt, text=text, status=GenerationStatus.COMPLETED)
     assert is_exact(sample) is exact
     assert not is_exact(replace(sample, status=GenerationStatus.TRUNCATED))
 
@@ -119,13 +116,10 @@ def test_a_split_trajectory_is_one_answer() -> None:
     prompt = Prompt(prompt_id="p", text="q", label="yes")
 
     def sample(rollout: str, text: str, value: float) -> Sample:
-        return Sample(
+        return sample_of(
+            (1, 2),
             prompt=prompt,
-            prompt_ids=(1,),
-            group_id=0,
-            index=0,
             rollout_id=rollout,
-            response_ids=(1, 2),
             text=text,
             status=GenerationStatus.COMPLETED,
             score=Score(value=value),

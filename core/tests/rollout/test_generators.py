@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from templates import shipped, tokenizer
 
+from rlcore import answer_of
 from rlcore.api import part
 from rlcore.api.config import Config
 from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError
@@ -17,11 +19,12 @@ from rlcore.api.run_config import RunConfig
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.context import EngineContext
+from rlcore.rollout.draw import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.generators import build_generator, check_generated
-from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore_sampling.tally import Tally
 from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 from rlcore_toolkit import answered
 
@@ -94,6 +97,38 @@ def test_a_built_part_is_named_as_users_chose_it() -> None:
     assert part_name(part.built(Part(name="mine", factory="builtins:list"), "filter")) == "builtins.list"
 
 
+async def test_the_header_of_a_template_is_no_part_of_an_answer() -> None:
+    """Harmony's words stay in the text, between special tokens, which are left out of it."""
+    by = tokenizer(shipped("gptoss"))
+    says = "<|channel|>analysis<|message|>so?<|end|><|start|>assistant<|channel|>final<|message|>yes"
+
+    class Says:
+        def __init__(self, text: str) -> None:
+            self._ids = tuple(by.encode(text, add_special_tokens=False))
+
+        async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
+            size = len(self._ids)
+            return sample.but(
+                response_ids=self._ids,
+                loss_mask=(1,) * size,
+                log_probs=(0.0,) * size,
+                text=by.decode(self._ids, skip_special_tokens=True),
+                spans=(Span(start=0, version=0),),
+                status=GenerationStatus.COMPLETED,
+            )
+
+    draw = Draw(group_id=0, prompt=Prompt(prompt_id="p", text="?"), epoch=0)
+    fresh, nobody = new_samples(draw, (63,), count=1, run_seed=0, prefix=""), CountingReward()
+    for text, answer in ((says, "yes"), (says.replace("final", "critic"), "analysisso?assistantcriticyes")):
+        maker = GroupPipeline(
+            run=RunConfig.of(), encoder=PromptTokenizer(by, 50), generator=Says(text), rewards=nobody
+        )
+        ctx = EngineContext(TokenEngine(lambda prompt, seed: ""), by, Sampling(max_tokens=99), nobody)
+        made = await maker.generate(ctx, draw, fresh, lambda: Versions(oldest=0, newest=0))
+        [sample] = made.group.samples
+        assert answer_of(sample) == answer
+
+
 async def test_failures_and_metrics_are_counted() -> None:
     engine, prompt = TokenEngine(lambda prompt, seed: "yes"), Prompt(prompt_id="p", text="?")
     draw, tally = Draw(group_id=0, prompt=prompt, epoch=0), Tally()
@@ -131,13 +166,7 @@ async def test_the_reward_is_not_asked_about_a_group_that_comes_scored() -> None
 
 
 def of_three(index: int = 0, **changes: Any) -> Sample:
-    asked = Sample(
-        prompt=Prompt(prompt_id="p", text="?"),
-        prompt_ids=(1,),
-        group_id=0,
-        index=index,
-        rollout_id=f"0.{index}",
-    )
+    asked = sample_of(index=index)
     sound = {
         "response_ids": (1, 2),
         "loss_mask": (1, 0),

@@ -12,10 +12,12 @@ from rlcore.api.config import Config
 from rlcore.api.errors import ConfigError, DataError, PluginError
 from rlcore.api.part import RewardPart
 from rlcore.api.part_config import RewardConfig
+from rlcore.api.tokens import CHECKED_AHEAD
 from rlcore.api.types import Json, Prompt, Sample, Score
 from rlcore.rollout.metrics import part_means
 from rlcore.rollout.reward_mix import RewardMix, check_choices, check_machine, ranked
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
+from rlcore_testing.samples import sample_of
 
 
 class Length:
@@ -91,15 +93,7 @@ def part(name: str, weight: float = 1.0) -> RewardPart:
 def group(*masks: tuple[int, ...], reward: Json = None) -> list[Sample]:
     prompt = Prompt(prompt_id="p", text="?", metadata={} if reward is None else {"reward": reward})
     return [
-        Sample(
-            prompt=prompt,
-            prompt_ids=(1,),
-            group_id=0,
-            index=index,
-            rollout_id=str(index),
-            response_ids=(5,) * len(mask),
-            loss_mask=mask,
-        )
+        sample_of((5,) * len(mask), prompt=prompt, index=index, loss_mask=mask)
         for index, mask in enumerate(masks)
     ]
 
@@ -157,6 +151,24 @@ def test_a_choice_of_what_is_not_there_is_no_score(asked: Json) -> None:
     assert isinstance(outcome, Failure)
 
 
+def test_a_reward_that_does_not_apply_counts_for_nothing() -> None:
+    class Exempt:
+        def score(self, samples: Sequence[Sample]) -> list[Score]:
+            return [Score(value=9.0, applies=False)] * len(samples)
+
+    mix = RewardMix([part("length"), part("picky")])
+    mix._rewards = {**mix._rewards, "picky": Exempt()}
+    [score] = mix.score(group((1, 1)))
+    assert score == Score(value=2.0, parts={"length": 2.0, "length/even": 1.0})
+    mix._rewards = {"length": Exempt(), "picky": Exempt()}
+    [score] = mix.score(group((1, 1)))
+    assert score == Score(value=0.0, applies=False)
+    assert ranked([Score(value=5.0, applies=False), Score(value=1.0), Score(value=2.0)])[1:] == [
+        Score(value=0.0),
+        Score(value=1.0),
+    ]
+
+
 class Comparing(RewardConfig):
     needs_label = True
 
@@ -167,8 +179,8 @@ def test_a_prompt_without_a_label_for_a_reward_that_compares() -> None:
     [bare] = [sample.prompt for sample in group((1,))]
     chosen = replace(bare, metadata={"reward": "length"})
     check_choices([chosen, replace(bare, label="7")], [part("length"), comparing])
-    with pytest.raises(DataError, match=r"'p' has no label, with which --reward picky compares; .*label-key"):
-        check_choices([bare], [part("length"), comparing])
+    with pytest.raises(DataError, match=r"'picky' cannot judge the prompt 'p': it has no label .*label-key"):
+        check_choices([chosen] * CHECKED_AHEAD + [bare], [part("length"), comparing])
 
 
 def test_a_failure_of_one_reward_is_that_of_its_sample_alone() -> None:
@@ -181,7 +193,7 @@ def test_a_failure_of_one_reward_is_that_of_its_sample_alone() -> None:
 def test_a_reward_that_cannot_be_built_is_named() -> None:
     with pytest.raises(
         PluginError,
-        match=r"^Reward 'broken' cannot be built: OSError: no dictionary \(.*mix\.py, line 72\)\.$",
+        match=r"^Reward 'broken' cannot be built: OSError: no dictionary \(.*mix\.py, line 74\)\.$",
     ):
         RewardMix([part("length"), part("broken")])
 

@@ -6,24 +6,21 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import Case, cases
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import DataError, PluginError
-from rlcore.api.model_facts import ModelFacts
-from rlcore.api.types import Group, Prompt, Sample, Score, Span
+from rlcore import Column, DataError, Group, ModelFacts, PluginError, Prompt, Sample, Score, Span, TrainBatch
 from rlcore.learning.flops import with_costs
 from rlcore.rollout.batch import split, to_batch
+from rlcore.rollout.columns import for_trackers
+from rlcore_testing.samples import sample_of
 
 
 def sample(group_id: int, index: int, response: tuple[int, ...], **change: Any) -> Sample:
-    made = Sample(
-        prompt=Prompt(prompt_id="p", text="t"),
+    made = sample_of(
+        response,
         prompt_ids=(100 + group_id,) * (1 + group_id % 3),
         group_id=group_id,
         index=index,
-        rollout_id=f"{group_id}.{index}",
-        response_ids=response,
-        loss_mask=(1,) * len(response),
         log_probs=tuple(-token / 10 for token in response),
         spans=(Span(start=0, version=5),),
         score=Score(value=group_id + index / 10),
@@ -149,28 +146,89 @@ def test_an_extra_of_a_response_without_tokens() -> None:
     assert batch.per_token["route"].tolist() == [[1, 2], [3, 4]]
 
 
+DECLARED = {
+    "patch": Column(per="item", lengths="patches", dtype="bfloat16", shape=(2,), reach="share"),
+    "spot": Column(per="item", lengths="patches", dtype="int16"),
+    "kind": Column(per="input", dtype="uint8", is_sliced=True),
+    "size": Column(per="sample", shape=(2,)),
+    "mark": Column(per="token", dtype="int32"),
+}
+
+
+def declared(response: int, count: int, /, **change: Any) -> dict[str, Any]:
+    """Extras of a sample with a prompt of one token."""
+    return {
+        "patch": [[float(n), 0.5] for n in range(count)],
+        "spot": list(range(count)),
+        "kind": [7] + [8] * response,
+        "size": (3, count),
+        "mark": list(range(response)),
+        **change,
+    }
+
+
+@pytest.mark.parametrize("counts", [(2, 0, 1), (0, 0, 0)])
+def test_declared_extras(counts: tuple[int, ...]) -> None:
+    """A response may be as long as it has items: the declaration says what they are."""
+    tokens = [(1, 2), (), (3,)]
+    samples = [
+        sample(0, index, ids, extras=declared(len(ids), count))
+        for index, (ids, count) in enumerate(zip(tokens, counts, strict=True))
+    ]
+    batch = to_batch([group(0, *samples)], minibatches=1, version=0, columns=DECLARED)
+    assert {name: batch.columns[name] for name in DECLARED} == DECLARED
+    assert batch.per_sample["patches"].tolist() == list(counts)
+    patch = batch.per_item["patch"]
+    assert (patch.dtype, patch.shape) == (torch.bfloat16, (sum(counts), 2))
+    assert patch[:, 0].tolist() == [n for count in counts for n in range(count)]
+    spot = batch.per_item["spot"]
+    assert (spot.dtype, spot.tolist()) == (torch.int16, patch[:, 0].int().tolist())
+    assert (batch.per_input["kind"].dtype, len(batch.per_input["kind"])) == (torch.uint8, len(batch.tokens))
+    assert batch.per_input["kind"].tolist() == [7, 8, 8, 7, 7, 8]
+    assert batch.per_sample["size"].tolist() == [[3, count] for count in counts]
+    assert (batch.per_token["mark"].dtype, batch.per_token["mark"].tolist()) == (torch.int32, [0, 1, 0])
+    kept = split(batch, 2)
+    assert sum(len(share.per_item["patch"]) for share in kept) == sum(counts)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spot": [1]}, "'spot' has other numbers of items than 'patches'"),
+        ({"kind": [7, 8]}, "'kind' of sample 0.0 has 2 entries, expected 3, one per input"),
+        ({"mark": [7]}, "'mark' of sample 0.0 has 1 entries, expected 2, one per token"),
+        ({"patch": 1.0}, "'patch' of sample 0.0 has 0 entries, expected a list, one per item"),
+        ({"patch": [[1.0], [2.0]]}, "'patch' has entries of several shapes"),
+        ({"size": 3}, "'size' has entries of several shapes"),
+        ({"patches": 2}, "'patches' has the name of a column that core makes"),
+    ],
+)
+def test_extras_that_are_not_as_declared(change: dict[str, Any], message: str) -> None:
+    bad = sample(0, 0, (1, 2), extras=declared(2, 2, **change))
+    with pytest.raises(PluginError, match=message):
+        to_batch([group(0, bad)], minibatches=1, version=0, columns=DECLARED)
+
+
+def test_trackers_see_what_losses_see() -> None:
+    samples = [sample(0, 0, (1, 2), extras=declared(2, 1)), sample(0, 1, (3,), extras=declared(1, 0))]
+    found = for_trackers(samples, {"advantages": torch.tensor([1.0, 2.0, 3.0])}, DECLARED)
+    assert [one.extras["advantages"] for one in found] == [[1.0, 2.0], [3.0]]
+    assert [one.extras["spot"] for one in found] == [[0], []]
+    assert not any("patch" in one.extras for one in found)
+    assert for_trackers(samples, {}, {}) == samples
+
+
 def test_an_extra_with_the_name_of_a_column_of_the_metadata() -> None:
     bad = with_metadata(0, {"level": 1}, extras={"level": 2})
     with pytest.raises(PluginError, match="'level' has the name of a column that --metadata-columns makes"):
         to_batch([group(0, bad)], minibatches=1, version=0, metadata=("level",))
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ({"a": ((1, 2), (3,))}, {"a": ((1, 2),)}, "'a' has rows of several lengths"),
-        ({"a": ((1, 2), (3, 4))}, {"a": ((1,),)}, "'a' has entries of several shapes"),
-        ({"a": 1}, {}, "all samples of a batch must have the same"),
-        ({"a": "x"}, {"a": "y"}, "'a' is not made of numbers"),
-        ({"a": (1, 2)}, {"a": (1, 2)}, "'a' is neither a number nor an entry"),
-        ({"a": 1}, {"a": (1,)}, "'a' is neither a number nor an entry"),
-        ({"reward": 1}, {"reward": 2}, "'reward' has the name of a column that core makes"),
-        ({"old_log_probs": (1, 2)}, {"old_log_probs": (1,)}, "'old_log_probs' has the name of a column"),
-    ],
-)
-def test_bad_extras(first: Any, second: Any, message: str) -> None:
+@cases("rollout batch: bad extras")
+def test_bad_extras(case: Case) -> None:
+    first, second = case.given
     samples = [sample(0, 0, (1, 2), extras=first), sample(0, 1, (1,), extras=second)]
-    with pytest.raises(PluginError, match=message):
+    with case.refused(PluginError):
         to_batch([group(0, *samples)], minibatches=1, version=0)
 
 
@@ -196,25 +254,11 @@ def test_columns_of_the_metadata(change: dict[str, Any]) -> None:
     assert "other" not in batch.per_sample
 
 
-@pytest.mark.parametrize(
-    ("metadata", "name", "message"),
-    [
-        ({"size": 1}, "level", "of 'p0' holds 'size'."),
-        ({}, "level", "of 'p0' holds nothing."),
-        ({"level": "x"}, "level", "of 'p0' has 'x' there."),
-        ({"level": 2**63}, "level", "of 64 bits where it is whole"),
-        (
-            {"greedy_reward": 1},
-            "greedy_reward",
-            "--metadata-columns: found 'greedy_reward', which core makes",
-        ),
-        ({"reward": 1}, "reward", "--metadata-columns: found 'reward', which core makes itself"),
-    ],
-)
-def test_bad_metadata(metadata: dict[str, Any], name: str, message: str) -> None:
-    with pytest.raises(DataError) as caught:
+@cases("rollout batch: bad metadata")
+def test_bad_metadata(case: Case) -> None:
+    metadata, name = case.given
+    with case.refused(DataError):
         to_batch([group(0, with_metadata(0, metadata))], minibatches=1, version=0, metadata=(name,))
-    assert message in str(caught.value)
 
 
 def test_per_token_rewards_of_another_length() -> None:

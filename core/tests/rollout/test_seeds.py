@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from rlcore.rollout.group import sample_seed
+from rlcore.rollout.draw import sample_seed
 
 
 def test_it_never_changes() -> None:

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import DataError
-from rlcore.api.inputs import Input
-from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Group, Prompt, Sample
-from rlcore.rollout.teacher import TeacherEngine, check_teachers
+from rlcore import DataError, Group, Input, Prompt, RunConfig
+from rlcore.rollout.scoring import ScoringEngines, check_scored
+from rlcore_testing.samples import sample_of
 
 
 class Scorer:
@@ -28,25 +26,17 @@ def prompt(prompt_id: str, **metadata: Any) -> Prompt:
 
 
 def group(of: Prompt) -> Group:
-    sample = Sample(
-        prompt=of,
-        prompt_ids=(1,),
-        group_id=0,
-        index=0,
-        rollout_id="0.0",
-        response_ids=(2, 3),
-        loss_mask=(1, 1),
-    )
+    sample = sample_of((2, 3), prompt=of)
     return Group(group_id=0, prompt=of, samples=(sample,))
 
 
-def scored(teacher: TeacherEngine, *prompts: Prompt) -> list[float]:
+def scored(teacher: ScoringEngines, *prompts: Prompt) -> list[float]:
     groups = asyncio.run(teacher.score([group(one) for one in prompts]))
     return [one.samples[0].extras[Input.TEACHER_LOG_PROBS.value][0] for one in groups]
 
 
 def test_metadata_say_the_teacher_or_else_the_source_or_the_one_without_a_name() -> None:
-    teacher = TeacherEngine({"math": Scorer(-1.0), "code": Scorer(-2.0), "": Scorer(-3.0)})
+    teacher = ScoringEngines({"math": Scorer(-1.0), "code": Scorer(-2.0), "": Scorer(-3.0)})
     prompts = [
         prompt("math/row-1"),
         prompt("code/row-1", teacher="math"),
@@ -66,27 +56,27 @@ def test_metadata_say_the_teacher_or_else_the_source_or_the_one_without_a_name()
 )
 def test_a_prompt_without_a_teacher(one: Prompt, said: str) -> None:
     with pytest.raises(DataError, match=said):
-        check_teachers(["math", "code"], [prompt("math/0"), one])
+        check_scored(["math", "code"], [prompt("math/0"), one])
 
 
 def test_a_teacher_that_is_no_name() -> None:
     """Of a prompt that is drawn after those that are looked at before the start."""
-    teacher = TeacherEngine({"math": Scorer(-1.0), "code": Scorer(-2.0)})
+    teacher = ScoringEngines({"math": Scorer(-1.0), "code": Scorer(-2.0)})
     said = r"has the teacher \['math'\] in its metadata; expected one of 'code', 'math'"
     with pytest.raises(DataError, match=said):
         scored(teacher, prompt("math/1", teacher=["math"]))
 
 
 def test_a_teacher_is_named_where_the_only_one_has_no_name() -> None:
-    said = "has the teacher 'art' in its metadata; expected none: --teacher-url has no name."
+    said = "has the teacher 'art' in its metadata; expected none: --teacher.url has no name."
     with pytest.raises(DataError, match=said):
-        check_teachers([""], [prompt("row-3", teacher="art")])
+        check_scored([""], [prompt("row-3", teacher="art")])
 
 
 def test_one_teacher_needs_no_name() -> None:
-    for given in ("http://a:1", ["http://a:1"]):
-        assert RunConfig.of(teacher_url=given).teacher.teachers == (("", "http://a:1"),)
-    check_teachers([""], [prompt("row-3")])
-    check_teachers([], [prompt("row-3", teacher="art")])
-    urls = RunConfig.of(teacher_url=["m=frozen:x", "http://a:1/?b=c"]).teacher.teachers
-    assert urls == (("m", "frozen:x"), ("", "http://a:1/?b=c"))
+    assert RunConfig.of(**{"teacher.url": "http://a:1"}).teacher.urls == {"": "http://a:1"}
+    check_scored([""], [prompt("row-3")])
+    check_scored([], [prompt("row-3", teacher="art")])
+    run = RunConfig.of(**{"teacher.m.url": "frozen:x", "teacher.url": "http://a:1/?b=c"})
+    assert run.teacher.urls == {"": "http://a:1/?b=c", "m": "frozen:x"}
+    assert run.scoring_urls == {"--teacher.url": "http://a:1/?b=c", "--teacher.m.url": "frozen:x"}

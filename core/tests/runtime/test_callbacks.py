@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.callback import Callback, RunControl
-from rlcore.api.errors import DataError, PluginError
+from rlcore import Callback, DataError, PluginError, RunControl
 from rlcore.learning.settings import Scales
 from rlcore.runtime.callbacks import Callbacks
 

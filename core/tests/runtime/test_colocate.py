@@ -12,17 +12,16 @@ import pytest
 import torch
 from runs import run_of
 
-from rlcore.api.producer import Rollout
-from rlcore.api.types import Group, Prompt, RewardStatus, Sample, Score, Span
-from rlcore.engines.publish_file import WeightsLocation
+from rlcore import Group, Prompt, RewardStatus, Rollout, Score, Span, WeightsLocation
+from rlcore.preparation.prepare import prepare
+from rlcore.preparation.prepared import Prepared
+from rlcore.preparation.run_state import RunState
 from rlcore.runtime.handover import Handover, State
 from rlcore.runtime.loop import Loop
-from rlcore.runtime.prepare import prepare
-from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.state import RunState
-from rlcore.runtime.worker import UpdateResult
 from rlcore.tracking.trackers import Trackers
+from rlcore.workers.train_worker import UpdateResult
 from rlcore_testing.display import SilentDisplay
+from rlcore_testing.samples import sample_of
 from rlcore_testing.tensors import scored
 
 LIMIT_S = 60.0
@@ -98,14 +97,10 @@ class Diary:
 
 def _group(number: int) -> Group:
     prompt = Prompt(prompt_id=str(number), text="")
-    sample = Sample(
+    sample = sample_of(
+        (2, 3),
         prompt=prompt,
-        prompt_ids=(1,),
         group_id=number,
-        index=0,
-        rollout_id=f"{number}.0",
-        response_ids=(2, 3),
-        loss_mask=(1, 1),
         log_probs=(-1.0, -1.0),
         spans=(Span(start=0, version=number - 1),),
         reward_status=RewardStatus.SCORED,

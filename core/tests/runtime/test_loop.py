@@ -12,11 +12,11 @@ from runs import run_of
 
 from rlcore.api.errors import PluginError
 from rlcore.api.producer import Rollout
+from rlcore.preparation.prepare import prepare
+from rlcore.preparation.prepared import Prepared
+from rlcore.preparation.run_state import RunState
 from rlcore.runtime import loop as loop_module
 from rlcore.runtime.loop import Loop
-from rlcore.runtime.prepare import prepare
-from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.state import RunState
 from rlcore.tracking.trackers import Trackers
 from rlcore_testing.display import SilentDisplay
 
@@ -34,8 +34,9 @@ class Trainer:
         self.refreshed: list[int] = []
         self.staged: list[tuple[int, Sequence[str]]] = []
 
-    async def refresh_reference(self) -> None:
+    async def refresh(self, role: str) -> None:
         assert self.loop is not None
+        assert role == "reference"
         self.refreshed.append(self.loop.state.step)
 
     async def stage(self, roles: Sequence[str]) -> None:
@@ -128,7 +129,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _prepared(every: int, folder: Path, **more: str) -> Prepared:
-    flags = {"kl_coef": "0.1", "reference_refresh_every": str(every), "steps": str(STEPS), "save_every": "3"}
+    flags = {"kl_coef": "0.1", "reference.refresh_every": str(every), "steps": str(STEPS), "save_every": "3"}
     return prepare(run_of("grpo", {**flags, **more}), folder / "-".join([f"every-{every}", *more]), None)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import checkpoints
+from rlcore.preparation.run_state import RunState
 from rlcore.runtime.saver import Saver
-from rlcore.runtime.state import RunState
 
 LIMIT = 30.0
 
@@ -49,7 +49,8 @@ def _state(step: int) -> RunState:
 
 
 def _saver(root: Path, workers: Workers, keep: int = 2) -> Saver:
-    return Saver(trainer=workers, root=root, roles=["policy"], keep=keep, saved=workers.told)
+    metrics = root / "metrics.jsonl"
+    return Saver(trainer=workers, root=root, metrics=metrics, roles=["policy"], keep=keep, saved=workers.told)
 
 
 async def _until(what: Callable[[], bool]) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.generation import Completion
-from rlcore.api.types import Sampling, Span
+from rlcore import Completion, Request, Sampling, Span
 from rlcore.tracking.trace import PREVIOUS, REWARDS, RUN, TRACE, Trace, TracedEngine
 
 
@@ -29,7 +28,7 @@ class Engine:
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
 
-    async def generate(self, input_ids: Any, sampling: Sampling, **_: Any) -> list[Completion]:
+    async def generate(self, request: Request) -> list[Completion]:
         await self.may_answer.wait()
         answer = Completion(
             token_ids=(1, 2, 3),
@@ -50,7 +49,7 @@ async def test_requests_under_way_at_once_have_lanes_of_their_own(tmp_path: Path
     traced = TracedEngine(engine, trace, 1)
 
     async def ask(rid: str) -> None:
-        await traced.generate([5, 6], Sampling(max_tokens=3), n=1, seed=0, rid=rid, session=None)
+        await traced.generate(Request(input_ids=(5, 6), sampling=Sampling(max_tokens=3), rid=rid))
 
     with trace.span(RUN, "rollout", step=1):
         asking = [asyncio.create_task(ask(f"{number}.0-0.0")) for number in range(2)]

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.api.errors import CheckpointError, PluginError
-from rlcore.api.tracker import RunInfo, Tracker
+from rlcore import CheckpointError, PluginError, RunInfo, Tracker
 from rlcore.tracking import trackers as module
 from rlcore.tracking.trackers import Trackers
 from rlcore_testing.display import SilentDisplay

@@ -1,25 +1,25 @@
 """`TrainBatch`: samples as flat tensors, with columns that are not a fixed list."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlcore.api.columns import Column, Per, Reach
 from rlcore.api.errors import PluginError
 
-ROUTED_EXPERTS = "routed_experts"
-"""int16 [sum(P_i + R_i), layers, K] of `TrainBatch.per_input`: the experts that the engine chose for each
-token, by layer of the model; what stands in a layer without experts means nothing."""
-
 _SHORT_RUN = 256
-"""Tokens. Runs that are shorter on average are taken by an index for each token."""
+"""Entries. Runs that are shorter on average are taken by an index for each entry."""
+
+
+_UNDECLARED: Mapping[Per, Column] = {"token": Column(per="token"), "sample": Column(per="sample")}
+"""The declaration of a column that has none."""
 
 
 class Columns(dict[str, Tensor]):
-    """Columns by name. One that nobody gave is a `PluginError`, which says what there is."""
+    """Columns by name. One that does not exist is a `PluginError`, which says what there is."""
 
     def __missing__(self, name: str) -> Tensor:
         raise PluginError(
@@ -70,7 +70,7 @@ class TrainBatch:
     - `fresh`: 1 where trainer and engine had the same weights;
     - those of `rlcore.Input` that a part's config `needs`, and `Sample.extras` of tokens;
     - from the estimator on, `advantages`, `weights` (the factor of the token's loss: it holds the mask and
-      the denominator) and, with a critic, `returns`.
+      the denominator) and, with a value model, `returns`.
     """
     per_sample: Mapping[str, Tensor] = field(default_factory=dict)
     """Columns [B], int64 unless they say otherwise. Of rollouts it always has:
@@ -86,13 +86,28 @@ class TrainBatch:
     (float64): what ranks and micro-batches get equal sums of, in place of tokens.
     """
     per_input: Mapping[str, Tensor] = field(default_factory=dict)
-    """Columns [sum(P_i + R_i)], one entry for each of `tokens`; `ROUTED_EXPERTS` is the one that there may
-    be. They stay on the rank of their samples.
+    """Columns [sum(P_i + R_i)], one entry for each of `tokens`. Each is declared in `columns`."""
+    per_item: Mapping[str, Tensor] = field(default_factory=dict)
+    """Columns [N], the items of the first sample, then those of the second, and so on; N is the sum of the
+    per-sample column that the declaration calls `lengths`. Each is declared in `columns`.
+    """
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    """The declaration of each column, by name. The batch adds one for columns per token and per sample that
+    have none: they reach all.
     """
 
     def __post_init__(self) -> None:
-        for name in ("per_token", "per_sample"):
-            object.__setattr__(self, name, Columns(getattr(self, name)))
+        columns: dict[str, Column] = {}
+        for per, table in self.tables.items():
+            object.__setattr__(self, f"per_{per}", Columns(table))
+            for name in table:
+                column = self.columns.get(name) or _UNDECLARED.get(per)
+                other = columns.get(name, column)
+                if column is None or other is not column or column.per != per:
+                    found = f"that name for one per {other.per}" if other else "none"
+                    raise PluginError(f"The column {name!r} per {per} needs a declaration; found {found}.")
+                columns[name] = column
+        object.__setattr__(self, "columns", columns)
 
     def __len__(self) -> int:
         return int(self.prompt_lengths.numel())
@@ -103,8 +118,18 @@ class TrainBatch:
         return self.prompt_lengths + self.response_lengths
 
     @property
+    def tables(self) -> dict[Per, Mapping[str, Tensor]]:
+        """All columns, by what their entries belong to."""
+        return {
+            "token": self.per_token,
+            "sample": self.per_sample,
+            "input": self.per_input,
+            "item": self.per_item,
+        }
+
+    @property
     def costs(self) -> list[float]:
-        """Of each sample, its share of the work: the column `cost`, or its tokens."""
+        """The share of the work of each sample: the column `cost`, or its tokens."""
         column = self.per_sample.get("cost", self.lengths)
         values: list[float] = column.tolist()
         return values
@@ -125,52 +150,92 @@ class TrainBatch:
             rows.setdefault(unit, []).append(row)
         return list(rows.values())
 
+    def entries(self, column: Column) -> Tensor:
+        """How many entries of `column` each sample has, int64 [B]."""
+        if column.per == "sample":
+            return torch.ones_like(self.response_lengths)
+        if column.per == "item":
+            return self.per_sample[column.lengths]
+        return self.response_lengths if column.per == "token" else self.lengths
+
     def with_columns(
-        self, per_token: Mapping[str, Tensor] | None = None, per_sample: Mapping[str, Tensor] | None = None
-    ) -> TrainBatch:
-        """A copy with more (or replaced) columns: [R], and [B]. Further dimensions may follow the first."""
+        self,
+        per_token: Mapping[str, Tensor] | None = None,
+        per_sample: Mapping[str, Tensor] | None = None,
+        *,
+        per_input: Mapping[str, Tensor] | None = None,
+        per_item: Mapping[str, Tensor] | None = None,
+        columns: Mapping[str, Column] | None = None,
+    ) -> "TrainBatch":
+        """A copy with more (or replaced) columns. Further dimensions may follow the first.
+
+        `columns`: their declarations; each of `per_input` and `per_item` needs one.
+        """
         return replace(
             self,
             per_token={**self.per_token, **(per_token or {})},
             per_sample={**self.per_sample, **(per_sample or {})},
+            per_input={**self.per_input, **(per_input or {})},
+            per_item={**self.per_item, **(per_item or {})},
+            columns={**self.columns, **(columns or {})},
         )
 
-    def select(self, rows: Sequence[int]) -> TrainBatch:
+    def reaching(self, *reach: Reach) -> "TrainBatch":
+        """The batch with those of its columns whose declared `reach` is one of these."""
+        if all(column.reach in reach for column in self.columns.values()):
+            return self
+        tables: dict[str, Any] = {
+            f"per_{per}": {name: table[name] for name in table if self.columns[name].reach in reach}
+            for per, table in self.tables.items()
+        }
+        return replace(self, **tables)
+
+    def select(self, rows: Sequence[int]) -> "TrainBatch":
         """The samples `rows`, in that order, as a batch of their own. For a batch on the CPU."""
         index = torch.tensor(list(rows), dtype=torch.int64)
-        of_inputs = _taker(self.lengths, index)
-        of_responses = _taker(self.response_lengths, index)
+        takers: dict[tuple[Per, str], Callable[[Tensor], Tensor]] = {
+            ("token", ""): _taker(self.response_lengths, index),
+            ("sample", ""): lambda column: column[index],
+            ("input", ""): _taker(self.lengths, index),
+        }
+        for name in self.per_item:
+            lengths = self.columns[name].lengths
+            takers["item", lengths] = _taker(self.per_sample[lengths], index)
+
+        def take(name: str, tensor: Tensor) -> Tensor:
+            column = self.columns[name]
+            return takers[column.per, column.lengths](tensor)
+
         return TrainBatch(
-            tokens=of_inputs(self.tokens),
+            tokens=takers["input", ""](self.tokens),
             prompt_lengths=self.prompt_lengths[index],
             response_lengths=self.response_lengths[index],
-            per_token={name: of_responses(column) for name, column in self.per_token.items()},
-            per_sample={name: column[index] for name, column in self.per_sample.items()},
-            per_input={name: of_inputs(column) for name, column in self.per_input.items()},
+            **self._changed(take),
+            columns=self.columns,
         )
 
+    def to(self, device: torch.device) -> "TrainBatch":
+        """The batch with all of its tensors on `device`; the batch itself where they are there."""
+        if self.tokens.device == device:
+            return self
+        return TrainBatch(
+            tokens=self.tokens.to(device),
+            prompt_lengths=self.prompt_lengths.to(device),
+            response_lengths=self.response_lengths.to(device),
+            **self._changed(lambda _, tensor: tensor.to(device)),
+            columns=self.columns,
+        )
 
-def joined(parts: Sequence[TrainBatch]) -> TrainBatch:
-    """The samples of all `parts`, one after another; these have the same columns."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def columns(kind: str) -> dict[str, Tensor]:
-        tables = [getattr(part, kind) for part in parts]
-        return {name: torch.cat([table[name] for table in tables]) for name in tables[0]}
-
-    return TrainBatch(
-        tokens=torch.cat([part.tokens for part in parts]),
-        prompt_lengths=torch.cat([part.prompt_lengths for part in parts]),
-        response_lengths=torch.cat([part.response_lengths for part in parts]),
-        per_token=columns("per_token"),
-        per_sample=columns("per_sample"),
-        per_input=columns("per_input"),
-    )
+    def _changed(self, change: Callable[[str, Tensor], Tensor]) -> dict[str, Any]:
+        """The fields of the columns, with what `change` makes of each."""
+        return {
+            f"per_{per}": {name: change(name, tensor) for name, tensor in table.items()}
+            for per, table in self.tables.items()
+        }
 
 
 def _taker(lengths: Tensor, rows: Tensor) -> Callable[[Tensor], Tensor]:
-    """Takes the tokens of `rows` from a column of runs of `lengths`; runs that are side by side are one."""
+    """A function that takes the runs `rows` of a column whose runs have `lengths`, neighbors at once."""
     ends = torch.cumsum(lengths, 0)[rows]
     starts = ends - lengths[rows]
     is_first = torch.ones(len(rows), dtype=torch.bool)
@@ -180,7 +245,7 @@ def _taker(lengths: Tensor, rows: Tensor) -> Callable[[Tensor], Tensor]:
     if int(runs.sum()) < _SHORT_RUN * len(runs):
         index = token_ranges(first, runs)
         return lambda column: column[index]
-    # An index for each token of long runs would take longer, and more memory than the column.
+    # An index for each entry of long runs would take longer, and more memory than the column.
     places = list(zip(first.tolist(), runs.tolist(), strict=True))
     return lambda column: torch.cat([column[:0], *(column.narrow(0, *place) for place in places)])
 

@@ -1,7 +1,5 @@
 """What a plugin of the kind `callback` implements, and what it may ask of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

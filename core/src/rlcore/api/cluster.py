@@ -1,7 +1,5 @@
 """What a plugin of the kind `cluster` implements: the hosts of a run, and the processes on them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
@@ -50,21 +50,69 @@ def flag_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+class Table(Config):
+    """A group whose settings have its name in front, as in `--ROLE.lr`. The table may hold tables of the
+    user's own names, as in `--ROLE.math.url`: these are the extras of the class, and their class is
+    `named`.
+    """
+
+    named: ClassVar[type[Config] | None] = None
+
+
 def fields_of(config: type[Config]) -> dict[str, FieldInfo]:
     """Name → field of every setting. A field that is a `Config` is a group: its fields stand for it."""
     fields: dict[str, FieldInfo] = {}
     for name, field in config.model_fields.items():
         group = field.annotation
-        fields |= fields_of(group) if is_group(group) else {name: field}
+        if is_group(group):
+            prefix = f"{name}." if issubclass(group, Table) else ""
+            fields |= {prefix + key: inner for key, inner in fields_of(group).items()}
+        else:
+            fields[name] = field
     return fields
+
+
+def named_field(config: type[Config], name: str) -> FieldInfo | None:
+    """The field of a setting in a table of the user's own name, such as `ROLE.math.url`; None: it is
+    none.
+    """
+    table, *rest = name.split(".")
+    group = config.model_fields[table].annotation if table in config.model_fields else None
+    if len(rest) != 2 or not (isinstance(group, type) and issubclass(group, Table) and group.named):
+        return None
+    return group.named.model_fields.get(rest[1]) if NAME.fullmatch(rest[0]) else None
+
+
+def values_of(config: Config) -> dict[str, Any]:
+    """Name → value of every setting, by the names of `fields_of`."""
+    values: dict[str, Any] = {}
+    for name, value in config:
+        if isinstance(value, Config):
+            prefix = f"{name}." if isinstance(value, Table) else ""
+            values |= {prefix + key: inner for key, inner in values_of(value).items()}
+        else:
+            values[name] = value
+    return values
+
+
+def tree_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"loss.clip": 1}` → `{"loss": {"clip": 1}}`."""
+    tree: dict[str, Any] = {}
+    for name, value in settings.items():
+        *tables, key = name.split(".")
+        into = tree
+        for table in tables:
+            into = into.setdefault(table, {})
+        into[key] = value
+    return tree
 
 
 def nested(config: type[Config], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Flat `settings` as pydantic validates them: each within its group, the others at the top."""
-    raw = dict(settings)
+    raw = tree_of(settings)
     for name, field in config.model_fields.items():
         group = field.annotation
-        if is_group(group):
+        if is_group(group) and not issubclass(group, Table):
             raw[name] = {key: raw.pop(key) for key in group.model_fields if key in raw}
     return raw
 

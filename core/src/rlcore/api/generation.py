@@ -1,24 +1,64 @@
 """What a plugin of kind `generator` implements, and what it is given."""
 
-from __future__ import annotations
-
+import secrets
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rlcore.api.packed import Packed, PackedFloats, PackedInts, TokenFloats, TokenIds, pack
+from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
 
-if TYPE_CHECKING:
-    from rlcore.api.tokens import Tokenizer
-
-
+SEED_BITS = 63
+"""Seeds of requests are below 2**63."""
 _PACKED: Mapping[str, type[Packed[Any]]] = {"token_ids": PackedInts, "log_probs": PackedFloats}
 _STATUS: Mapping[str, GenerationStatus] = {
     "stop": GenerationStatus.COMPLETED,
     "length": GenerationStatus.TRUNCATED,
     "abort": GenerationStatus.ABORTED,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request to an engine for `n` completions of one prompt. The engine computes the prompt once.
+
+    `input_ids` may be given as a tuple; it is held packed.
+
+        >>> from dataclasses import replace
+        >>> from rlcore import Request, Sampling
+        >>> request = Request(input_ids=(5, 6), sampling=Sampling(max_tokens=8), n=4, seed=0, rid="3.0-0")
+        >>> replace(request, session="1/16").input_ids
+        PackedInts([5, 6])
+    """
+
+    input_ids: TokenIds
+    """The prompt: for a later turn, the ids of all before it."""
+    sampling: Sampling
+    """How tokens are drawn."""
+    n: int = 1
+    """The number of completions. Completion i draws with the seed `seed + i`."""
+    seed: int = field(default_factory=lambda: secrets.randbits(SEED_BITS))
+    """The seed of the first completion; random by default."""
+    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """A name that no other request under way has, for the engine and the trace; random by default."""
+    session: str | None = None
+    """"NAME/N" asks the engine to begin the N requests of that name together, so that it computes the same
+    batches in every run. An engine that cannot ignores it.
+    """
+    media: tuple[str, ...] = ()
+    """Images, video or sound of the prompt, not by value: the hash of the content of each. An engine that
+    cannot read them refuses the request.
+    """
+    adapter: str = ""
+    """The name of the adapter that answers; empty: the model as it is. An engine that has no adapters refuses
+    the request.
+    """
+
+    def __post_init__(self) -> None:
+        # By its dictionary: the dataclass is frozen.
+        pack(self.__dict__, {"input_ids": PackedInts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +88,17 @@ class Completion:
     min-p cut the distribution.
     """
     text: str
-    """The tokens as text, without special tokens; it ends before a stop."""
+    """The tokens as text, without special tokens; a stop string is in it."""
     finish_reason: str
     """Why it ended: "stop", "length" or "abort"."""
     spans: tuple[Span, ...]
     """Which weights sampled which of `token_ids`."""
     prompt_tokens: int
     """Tokens of the prompt."""
-    routed_experts: str = field(default="", repr=False)
-    """The experts that the engine chose for every token of prompt and answer except the last, which it never
-    reads. Base64 of little-endian int32 [tokens - 1, layers, K], as engines send it; rlcore decodes it when
-    it makes the batch. Empty where nobody asked for it.
+    engine_columns: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Columns of the batch that the engine gives, by name, for every token of prompt and answer except the
+    last, which it never reads. Base64 of little-endian int32 [tokens - 1, …], as engines send it; rlcore
+    decodes it when it makes the batch. Empty where nobody asked for one.
     """
 
     def __post_init__(self) -> None:
@@ -67,7 +107,7 @@ class Completion:
 
     @property
     def status(self) -> GenerationStatus:
-        """Of a sample that ends with this answer: COMPLETED, TRUNCATED or ABORTED."""
+        """The status of a sample that ends with this answer: COMPLETED, TRUNCATED or ABORTED."""
         return _STATUS[self.finish_reason]
 
 
@@ -85,16 +125,19 @@ class GenerationContext(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's, for `rlcore.render_prompt` and its siblings: chat templates, tool calls."""
+        """The model's, for `rlcore_toolkit.render_prompt` and its siblings: chat templates, tool calls."""
 
     async def complete(
         self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
     ) -> Sequence[Completion]:
-        """`n` completions of one prompt. The engine computes the prompt once.
+        """The short form of `generate`: `n` completions of one prompt.
 
-        `prompt_ids`: for a later turn, the ids of all before it. `seed`: usually `sample.seed`, and another
-        one for each further request. `rid`: a name that no other request under way has, for the engine and
-        the trace. `sampling`: in place of the context's.
+        `seed`: usually `sample.seed`, and another one for each further request. `sampling`: in place of the
+        context's.
+        """
+
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        """The completions of a request, in the order of their seeds.
 
         An engine that is lost is replaced meanwhile, and another one answers. Raises `EngineError` if none
         can, or if the engine refuses the request. Let it pass: core knows what to do with either.
@@ -176,21 +219,8 @@ class GroupGenerator(Protocol):
 class GenerationClient(Protocol):
     """An engine that answers: `rlcore.EngineClient`."""
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
-    ) -> Sequence[Completion]:
-        """`n` completions. Raises `EngineError` if the engine cannot give them.
-
-        `session`: "NAME/N" asks the engine to begin the N requests of that name together, so that it computes
-        the same batches in every run. An engine that cannot ignores it.
-        """
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        """The completions of a request. Raises `EngineError` if the engine cannot give them."""
 
     async def abort(self) -> None:
         """End every request of the engine. Each answers with the tokens that it has sampled so far."""

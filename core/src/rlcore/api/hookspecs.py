@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PROJECT = "rlcore"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as the implementation of the hook of its name."""
 
 
 @hookspec
@@ -72,7 +73,7 @@ def rlcore_losses() -> Iterable[Component]:
 
 @hookspec
 def rlcore_value_losses() -> Iterable[Component]:
-    """Yield losses of a critic (`rlcore.ValueLoss`), chosen by `--value-loss NAME`.
+    """Yield losses of a value model (`rlcore.ValueLoss`), chosen by `--value-loss NAME`.
 
     Called once, when the plugins are loaded.
 

@@ -32,17 +32,17 @@ class Packed(Sequence[N]):
     __slots__ = ("_array",)
 
     code: ClassVar[str]
-    """Of `array.array`, and of numpy."""
+    """The type code of `array.array`, and of numpy."""
 
     _array: array[N]  # nothing here changes it
 
     def __init__(self, values: Iterable[N] = ()) -> None:
-        """Of the same kind, `values` are shared, not copied."""
+        """Values of the same kind are shared, not copied."""
         self._array = values._array if type(values) is type(self) else _array_of(self.code, values)
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Of little-endian numbers. Raises ValueError if `data` is no whole number of them."""
+        """Reads little-endian numbers. Raises ValueError if `data` is no whole number of them."""
         values: array[N] = array(cls.code)
         values.frombytes(data)
         if sys.byteorder == "big":
@@ -192,9 +192,11 @@ class _Stored:
 
 
 TokenIds: TypeAlias = Annotated[PackedInts | tuple[int, ...], _Stored(PackedInts, int)]
-"""A field that is given as either, and always read as `PackedInts`; so too the next ones."""
+"""A field that is given as either, and always read as `PackedInts`."""
 TokenMask: TypeAlias = Annotated[PackedFlags | tuple[int, ...], _Stored(PackedFlags, int)]
+"""A field that is given as either, and always read as `PackedFlags`."""
 TokenFloats: TypeAlias = Annotated[PackedFloats | tuple[float, ...], _Stored(PackedFloats, float)]
+"""A field that is given as either, and always read as `PackedFloats`."""
 
 
 def _from_bytes(kind: type[Packed[N]], data: bytes) -> Packed[N]:

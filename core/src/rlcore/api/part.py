@@ -1,7 +1,5 @@
 """What travels to a worker: factories by name, configs by value. Workers build no plugin manager."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -108,7 +106,7 @@ class RewardPart(Part[RewardConfig]):
     ranked: bool = False
 
     def load(self) -> Any:
-        """As of every part. PluginError for a function that takes no config, without an `adapter`."""
+        """The part's factory. PluginError for a function that takes no config, without an `adapter`."""
         factory = super().load()
         is_bare = inspect.isfunction(factory) and not self.adapter
         if is_bare and "config" not in inspect.signature(factory).parameters:

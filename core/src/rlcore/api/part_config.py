@@ -1,9 +1,9 @@
 """What a part's config tells core about the part.
 
-A config class derives from the base class of its kind. The kinds without a base here (generator, model, model
-hook, tracker, callback, and a source that is a task) derive from `rlcore.Config`, or from `PartConfig` where
-they may object to a run. What holds for every setting of the part is a class variable. What depends on
-settings is a method or a property, which a config overrides.
+A config class derives from the base class of its kind. The kinds without a base here (model, model hook,
+tracker, callback, and a source that is a task) derive from `rlcore.Config`, or from `PartConfig` where they
+may object to a run. What holds for every setting of the part is a class variable. What depends on settings
+is a method or a property, which a config overrides.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rlcore.api.ability import Ability
+from rlcore.api.columns import Column, Input, TopTokens, TrainsOn
 from rlcore.api.config import Config
-from rlcore.api.inputs import Input, TopTokens, TrainsOn
 from rlcore.api.run_config import RunConfig
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import Prompt
@@ -39,6 +40,13 @@ class PartConfig(Config):
         losses, corrections, rewards and filters.
         """
         return ()
+
+
+class GeneratorConfig(PartConfig):
+    """Kind `generator`, for one that declares columns. Others derive from `Config` or `PartConfig`."""
+
+    columns: ClassVar[Mapping[str, Column]] = {}
+    """Those of its `Sample.extras` that are more than a number for each sample or response token."""
 
 
 class GroupConfig(PartConfig):
@@ -150,7 +158,7 @@ class LossConfig(BatchConfig):
 
     @property
     def top_tokens(self) -> TopTokens | None:
-        """The likeliest tokens of each position that it compares with the teacher's; None: it compares
+        """The likeliest tokens of each position that it compares between two models; None: it compares
         none.
         """
         return None
@@ -225,7 +233,7 @@ class EngineConfig(PassingConfig):
     )
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
-        """As `PartConfig.complaints`. `fields`: those of the engine's table, as given."""
+        """Like `PartConfig.complaints`. `fields`: those of the engine's table, as given."""
         return ()
 
 
@@ -244,11 +252,13 @@ class TrainerConfig(PassingConfig):
     needs_bridge: ClassVar[bool] = True
     """True: it trains models that have a bridge. False: it trains any model that transformers loads."""
 
-    bridge_suite: ClassVar[str] = ""
-    """`package.module:Class` of the suite that its bridges are held to by `rlcore plugins check NAME`."""
+    planner: ClassVar[str] = ""
+    """`package.module:Class` of the planner that `rlcore plan` asks (`rlcore_toolkit.Planner`); empty: it has
+    none.
+    """
 
-    sleeps: ClassVar[bool] = False
-    """Whether its models can leave the device while engines generate (`rlcore.Sleeper`)."""
+    abilities: ClassVar[frozenset[Ability]] = frozenset()
+    """What it can beyond the policy on one rank. rlcore refuses a run that asks for anything else."""
 
     def field_names(self) -> Collection[str]:
         """Every field that its library is known to have, without an import of it; empty: not known so."""
@@ -258,15 +268,8 @@ class TrainerConfig(PassingConfig):
         """Ranks that hold one copy of the model together. Raises `ConfigError`."""
         return 1
 
-    def stage_layers(self, fields: Mapping[str, Any], layers: int) -> Sequence[Sequence[int]]:
-        """How the model's `layers` are divided: for each pipeline stage, the layers of each chunk.
-
-        Raises `ConfigError`.
-        """
-        return [[layers]]
-
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
-        """As `PartConfig.complaints`. `roles`: the run's models beside the policy, such as `critic`."""
+        """Like `PartConfig.complaints`. `roles`: the run's models beside the policy"""
         return ()
 
     def left_out(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> str | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rlcore.api.generation import GenerationClient, Generator, GroupScorer
+from rlcore.api.reward import Filter
 from rlcore.api.run_config import RunConfig
-from rlcore.api.scoring import Filter
 from rlcore.api.sources import Cursor
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import Group, Json, Prompt
@@ -76,7 +76,7 @@ class PromptEncoder(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Of the run's model."""
+        """The tokenizer of the run's model."""
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """`DataError` naming the prompt where it has no tokens or too many, or the chat template fails."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rlcore.api.columns import TrainsOn
 from rlcore.api.config import Config
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import RewardConfig
 from rlcore.api.types import Json
 
@@ -89,7 +89,9 @@ class ModelFamily(Component):
     `package.module:attribute`, the values of its config.json, by which a dry run checks the settings.
     `facts`: `package.module:function` from the values of a config.json to `rlcore.ModelFacts`, for `rlcore
     plan`. Neither imports torch. `sizes`: `package:folder` with the config.json of each published size as
-    `NAME.json`.
+    `NAME.json`, whose `_name_or_path` is its hub id.
+
+    `fp32_weights`: how the names end of weights that every engine holds in fp32, whatever its dtype.
 
     `lazy_bridge`: in a run on the preset only the workers import the bridge, which saves a second of the
     start, and a fault of the import is told late. For a package whose tests train its preset.
@@ -102,6 +104,7 @@ class ModelFamily(Component):
     facts: str | None = None
     sizes: str | None = None
     lazy_bridge: bool = False
+    fp32_weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,36 +1,35 @@
-"""The run's own settings, in groups. A flag has the name of its field, whatever its group."""
+"""The run's own settings, in groups.
 
-from __future__ import annotations
+A flag has the name of its field, whatever its group. Only the fields of a `Table` have its name in front.
+"""
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
-from rlcore.api.config import NAME, Config, fields_of, nested
-
-
-def _whole_steps(steps: int | float | None) -> int | float | None:
-    """A number of steps, or a share of all of them; None stays. ValueError."""
-    if steps is None or steps < 1:
-        return steps
-    if steps != int(steps):
-        raise ValueError("expected whole steps, or a share below 1")
-    return int(steps)
+from rlcore.api.columns import Input
+from rlcore.api.config import Config, fields_of, flag_name, nested, values_of
+from rlcore.api.lora import LoraOptions
+from rlcore.api.marks import COMMON, EVALUATION, RESUMABLE, SAMPLING, TRAINING, setting
+from rlcore.api.optimizer import OptimizerOptions
+from rlcore.api.roles import CriticOptions, ReferenceOptions, RoleOptions, TeacherOptions
 
 
 class SamplingOptions(Config):
     """How responses are sampled."""
 
-    max_prompt_tokens: int = Field(1024, ge=1, description="a longer prompt is refused")
-    max_response_tokens: int = Field(256, ge=1, description="a longer response is truncated")
-    temperature: float = Field(1.0, gt=0, le=100, description="temperature of sampling, and in the trainer")
-    top_p: float = Field(1.0, gt=0, le=1, description="keep the smallest set of tokens of this probability")
-    top_k: int = Field(0, ge=0, description="keep the k most probable tokens; 0 keeps all")
-    min_p: float = Field(0.0, ge=0, lt=1, description="drop tokens below this share of the most probable one")
-    stop: tuple[str, ...] = Field((), description="strings that end a response")
-    stop_token_ids: tuple[int, ...] = Field(
-        (), description="tokens that end a response, beside the model's own"
+    max_prompt_tokens: int = setting(1024, "a longer prompt is refused", COMMON | EVALUATION, ge=1)
+    max_response_tokens: int = setting(256, "a longer response is truncated", COMMON | EVALUATION, ge=1)
+    temperature: float = setting(
+        1.0, "temperature of sampling, and in the trainer", COMMON | SAMPLING, gt=0, le=100
     )
+    top_p: float = setting(
+        1.0, "keep the smallest set of tokens of this probability", COMMON | SAMPLING, gt=0, le=1
+    )
+    top_k: int = setting(0, "keep the k most probable tokens; 0 keeps all", SAMPLING, ge=0)
+    min_p: float = setting(0.0, "drop tokens below this share of the most probable one", SAMPLING, ge=0, lt=1)
+    stop: tuple[str, ...] = setting((), "strings that end a response", EVALUATION)
+    stop_token_ids: tuple[int, ...] = setting((), "tokens that end a response beside the model's", EVALUATION)
 
     @field_validator("stop")
     @classmethod
@@ -55,196 +54,103 @@ class SamplingOptions(Config):
 class DataOptions(Config):
     """What a rollout batch is made of."""
 
-    prompts_per_step: int = Field(32, ge=1, description="prompts (groups) in a rollout batch")
-    group_size: int = Field(8, ge=1, description="samples generated for each prompt")
-    max_attempts: int = Field(3, ge=1, description="how often a prompt is tried, if its generator crashes")
-    max_refills: int = Field(4, ge=0, description="rounds of new prompts in place of dropped groups")
-    curriculum: bool = Field(False, description="draw a prompt less often if it is always or never solved")
-    curriculum_floor: float = Field(
-        0.1, gt=0, le=1, description="chance to draw a prompt that is always or never solved"
+    prompts_per_step: int = setting(32, "prompts (groups) in a rollout batch", COMMON, ge=1)
+    group_size: int = setting(8, "samples generated for each prompt", COMMON, ge=1)
+    max_attempts: int = setting(3, "how often a prompt is tried, if its generator crashes", SAMPLING, ge=1)
+    max_refills: int = setting(4, "rounds of new prompts in place of dropped groups", SAMPLING, ge=0)
+    curriculum: bool = setting(False, "draw a prompt less often if it is always or never solved", SAMPLING)
+    curriculum_floor: float = setting(0.1, "chance of a prompt that is always or never solved", gt=0, le=1)
+    curriculum_solved_at: float = setting(1.0, "reward from which the curriculum counts a prompt as solved")
+    shuffle: bool = setting(True, "draw the prompts of each epoch in a new order, not in that of the source")
+    metadata_columns: tuple[str, ...] = setting(
+        (), "numbers of each prompt's metadata that become columns of the batch, for plugins"
     )
-    curriculum_solved_at: float = Field(
-        1.0, description="reward from which on the curriculum counts a prompt as solved"
-    )
-    shuffle: bool = Field(
-        True, description="draw the prompts of each epoch in a new order, not in that of the source"
-    )
-    metadata_columns: tuple[str, ...] = Field(
-        (), description="numbers of each prompt's metadata that become columns of the batch, for plugins"
-    )
-
-
-class OptimizerOptions(Config):
-    """The steps of the policy's optimizer."""
-
-    minibatches: int = Field(1, ge=1, description="optimizer steps for each rollout batch")
-    tokens_per_rank: int = Field(8192, ge=1, description="tokens in one micro-batch of a rank")
-    balance: Literal["tokens", "flops"] = Field(
-        "tokens",
-        description="what is divided evenly over ranks and micro-batches; flops: the work, so that long "
-        "samples count more",
-    )
-    lr: float = Field(1e-6, ge=0, le=10, description="peak learning rate")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="how the learning rate goes on after the warm-up"
-    )
-    min_lr: float = Field(0.0, ge=0, description="learning rate at the end of the schedule")
-    warmup_steps: int | float = Field(
-        0, ge=0, description="steps of linear warm-up; below 1: the share of all steps"
-    )
-    weight_decay: float = Field(0.0, ge=0, le=10, description="AdamW weight decay")
-    clip_grad: float = Field(1.0, ge=0, description="largest gradient norm; 0 does not clip")
-
-    _whole_warmup = field_validator("warmup_steps")(_whole_steps)
-
-    def warmup_of(self, steps: int) -> int:
-        """Steps of warm-up in a run of `steps`."""
-        return int(self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * steps)
 
 
 class LossOptions(Config):
     """What core adds to the loss, and how it reads log-probs."""
 
-    entropy_coef: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
-    normalizer: Literal["per_rollout", "per_prompt", "per_token", "constant"] = Field(
+    entropy_coef: float = setting(0.0, "coefficient of the entropy bonus", COMMON, ge=0)
+    normalizer: Literal["per_rollout", "per_prompt", "per_token", "constant"] = setting(
         "per_rollout",
-        description="denominator of the loss: mean over rollouts, over prompts, over tokens, or a constant",
+        "denominator of the loss: mean over rollouts, over prompts, over tokens, or a constant",
+        COMMON,
     )
-    old_log_probs: Literal["trainer", "rollout"] = Field(
-        "trainer", description="old log-probs of the policy ratio: the trainer's, or the engine's (rollout)"
+    old_log_probs: Literal["trainer", "rollout"] = setting(
+        "trainer", "old log-probs of the policy ratio: the trainer's, or the engine's (rollout)", SAMPLING
     )
-    whiten_advantages: bool = Field(
-        False, description="advantages of a rollout batch get mean 0 and variance 1 over its tokens"
+    whiten_advantages: bool = setting(
+        False, "advantages of a rollout batch get mean 0 and variance 1 over its tokens", SAMPLING
     )
-    replay_routing: bool = Field(
-        False, description="the trainer sends each token to the experts that the engine chose for it"
+    replay_routing: bool = setting(
+        False, "the trainer sends each token to the experts that the engine chose for it", SAMPLING
     )
-    max_kl_engine: float = Field(
+    max_kl_engine: float = setting(
         1e-4,
-        gt=0,
-        description="largest gap of trainer's and engine's log-probs on the first step, in fp32 (FP8 engines "
+        "largest gap of trainer's and engine's log-probs on the first step, in fp32 (FP8 engines "
         "have another bound)",
+        gt=0,
     )
 
 
 class KlOptions(Config):
-    """The KL to the reference, and the reference."""
+    """The KL terms: to the reference, and to the teacher."""
 
-    kl_coef: float = Field(0.0, ge=0, description="coefficient of the KL to the reference; 0: no KL term")
-    kl_estimator: Literal["k1", "k2", "k3", "low_var_kl"] = Field(
-        "k3", description="estimate of the KL from the sampled token"
+    kl_coef: float = setting(
+        0.0, "coefficient of the KL to the reference; 0: no KL term", COMMON | SAMPLING, ge=0
     )
-    kl_place: Literal["loss", "reward"] = Field("loss", description="what the KL term becomes a part of")
-    kl_unbiased: bool = Field(
-        False, description="multiply the KL in the loss by the ratio of the new to the old policy"
+    kl_estimator: Literal["k1", "k2", "k3", "low_var_kl"] = setting(
+        "k3", "estimate of the KL from the sampled token"
     )
-    reference_model: str = Field("", description="directory of the reference; empty: the run's model")
-    reference_ranks: int = Field(
-        0, ge=0, description="train workers of the reference alone; 0: the policy's workers hold it"
+    kl_place: Literal["loss", "reward"] = setting("loss", "what the KL term becomes a part of", SAMPLING)
+    kl_unbiased: bool = setting(
+        False, "multiply the KL in the loss by the ratio of the new to the old policy", SAMPLING
     )
-    reference_refresh_every: int = Field(
-        0, ge=0, description="steps between copies of the policy into the reference; 0: never"
+    distill_coef: float = setting(
+        0.0, "coefficient of the KL to the teacher, which is subtracted from the advantages", SAMPLING, ge=0
     )
-    reference_placement: Literal["resident", "swapped"] = Field(
-        "resident",
-        description="where the reference is; resident: a model of its own; swapped: weights in host memory, "
-        "which take the policy's place for each forward pass",
-    )
-
-
-class CriticOptions(Config):
-    """The critic, where the algorithm has one."""
-
-    critic_lr: float = Field(1e-5, ge=0, le=10, description="peak learning rate of the critic")
-    critic_warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
-    critic_ranks: int = Field(
-        0, ge=0, description="train workers of the critic alone; 0: the policy's workers hold it"
-    )
-    critic_lr_schedule: Literal["constant", "linear", "cosine"] | None = Field(
-        None, description="--lr-schedule of the critic; none: that of the policy"
-    )
-    critic_min_lr: float | None = Field(
-        None, ge=0, description="--min-lr of the critic; none: that of the policy"
-    )
-    critic_lr_warmup_steps: int | float | None = Field(
-        None, ge=0, description="--warmup-steps of the critic; none: those of the policy"
-    )
-    critic_weight_decay: float | None = Field(
-        None, ge=0, le=10, description="--weight-decay of the critic; none: that of the policy"
-    )
-    critic_clip_grad: float | None = Field(
-        None, ge=0, description="--clip-grad of the critic; none: that of the policy"
-    )
-    critic_model: str = Field(
-        "", description="directory of the critic's first weights; empty: the run's model, with a new head"
-    )
-
-    _whole_warmup = field_validator("critic_lr_warmup_steps")(_whole_steps)
-
-    def optimizer(self, policy: OptimizerOptions) -> OptimizerOptions:
-        """The critic's: `policy`, and what it has of its own in its place."""
-        own = {
-            "lr_schedule": self.critic_lr_schedule,
-            "min_lr": self.critic_min_lr,
-            "warmup_steps": self.critic_lr_warmup_steps,
-            "weight_decay": self.critic_weight_decay,
-            "clip_grad": self.critic_clip_grad,
-        }
-        own_values = {name: value for name, value in own.items() if value is not None}
-        return policy.model_copy(update={"lr": self.critic_lr, **own_values})
-
-
-class TeacherOptions(Config):
-    """The teacher of a distillation."""
-
-    teacher_model: str = Field(
-        "", description="the teacher: a model directory, or RUN/checkpoints/N of another run"
-    )
-    teacher_ranks: int = Field(
-        0, ge=0, description="train workers of --teacher-model alone; 0: the policy's workers hold it"
-    )
-    teacher_url: tuple[str, ...] = Field(
-        (),
-        description="the teacher: URL of an engine that scores tokens, or frozen:NAME of --frozen; for "
-        "several teachers, NAME=URL each",
-    )
-    distill_coef: float = Field(
-        0.0, ge=0, description="coefficient of the KL to the teacher, which is subtracted from the advantages"
-    )
-
-    @field_validator("teacher_url", mode="before")
-    @classmethod
-    def _one_or_several(cls, urls: Any) -> Any:
-        if isinstance(urls, str):
-            return (urls,) if urls else ()
-        return tuple(urls) if isinstance(urls, list) else urls
 
     @property
-    def teachers(self) -> tuple[tuple[str, str], ...]:
-        """Name and URL of each of `teacher_url`; a name is empty where there is none."""
-        parts = [(entry, *entry.partition("=")) for entry in self.teacher_url]
-        return tuple((name, url) if NAME.fullmatch(name) else ("", entry) for entry, name, _, url in parts)
+    def needs(self) -> frozenset[Input]:
+        """The columns that the terms read."""
+        reference = {Input.REFERENCE_LOG_PROBS} if self.kl_coef else set()
+        return self.advantage_needs | reference
+
+    @property
+    def advantage_needs(self) -> frozenset[Input]:
+        """The columns that the terms within rewards and advantages read."""
+        inputs = frozenset[Input]()
+        if self.kl_coef and self.kl_place == "reward":
+            inputs |= {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}
+        # No return has the teacher's term in it, but whoever makes advantages reads these.
+        if self.distill_coef:
+            inputs |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
+        return inputs
 
 
 class AsynchronyOptions(Config):
     """How far generation may run ahead of training."""
 
-    max_staleness: int = Field(0, ge=0, description="weight versions that generation may run ahead; 0: none")
-    on_publish: Literal["wait", "retract", "in_place", "abort"] = Field(
+    max_staleness: int = setting(
+        0, "weight versions that generation may run ahead; 0: none", COMMON | SAMPLING, ge=0
+    )
+    on_publish: Literal["wait", "retract", "in_place", "abort"] = setting(
         "retract",
-        description="what happens to running requests when weights change; wait: they end first; retract: "
+        "what happens to running requests when weights change; wait: they end first; retract: "
         "they go on, with caches computed anew; in_place: they go on, with the old caches; abort: they are "
         "cut, and new requests go on from there",
+        SAMPLING,
     )
-    over_sample: float = Field(
-        1.0, ge=1, le=16, description="with --partial-rollouts: groups started for each one that a step needs"
+    over_sample: float = setting(
+        1.0, "with --partial-rollouts: groups started for each one that a step needs", SAMPLING, ge=1, le=16
     )
-    partial_rollouts: bool = Field(
-        False, description="pause generation while the trainer works, and finish the samples later"
+    partial_rollouts: bool = setting(
+        False, "pause generation while the trainer works, and finish the samples later", SAMPLING
     )
-    mask_stale_tokens: bool = Field(
+    mask_stale_tokens: bool = setting(
         False,
-        description="leave tokens older than --max-staleness out of the loss; else their group is made anew",
+        "leave tokens older than --max-staleness out of the loss; else their group is made anew",
+        SAMPLING,
     )
 
     @property
@@ -261,40 +167,45 @@ class AsynchronyOptions(Config):
 class EvaluationOptions(Config):
     """When the policy is evaluated."""
 
-    eval_first: bool = Field(True, description="evaluate before the first step")
-    eval_every: int = Field(10, ge=0, description="steps between evaluations; 0: only at start and end")
-    eval_engines: int = Field(
-        0, ge=0, le=1024, description="engines that only evaluate; 0: the run's own do, and training waits"
+    eval_first: bool = setting(True, "evaluate before the first step")
+    eval_every: int = setting(10, "steps between evaluations; 0: at start and end", COMMON | RESUMABLE, ge=0)
+    eval_engines: int = setting(
+        0, "engines that only evaluate; 0: the run's own do, and training waits", ge=0, le=1024
     )
-    eval_prompts: int = Field(256, ge=1, description="at most this many prompts of each held-out set")
+    eval_prompts: int = setting(256, "at most this many prompts of each held-out set", COMMON, ge=1)
 
 
 class CheckpointOptions(Config):
     """What is kept of a run."""
 
-    save_every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
-    keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
-    save_rollouts_every: int = Field(
-        0, ge=0, description="every so many steps the rollout is written to samples/ and rollouts/; 0: never"
+    save_every: int = setting(
+        0, "steps between checkpoints; 0: only at the end", COMMON | TRAINING | RESUMABLE, ge=0
+    )
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", COMMON | RESUMABLE, ge=1)
+    save_rollouts_every: int = setting(
+        0,
+        "every so many steps the rollout is written to samples/ and rollouts/; 0: never",
+        COMMON | SAMPLING | RESUMABLE,
+        ge=0,
     )
 
 
 class DebugOptions(Config):
     """Half of a run, and a look inside."""
 
-    only: Literal["rollout", "train"] | None = Field(
+    only: Literal["rollout", "train"] | None = setting(
         None,
-        description="half of a run. rollout: generate, with the model's first weights; train: on rollouts "
+        "half of a run. rollout: generate, with the model's first weights; train: on rollouts "
         "that the producer reads; none: both",
     )
-    save_batches_every: int = Field(
-        0, ge=0, description="every so many steps each train rank writes its batch to batches/; 0: never"
+    save_batches_every: int = setting(
+        0, "every so many steps each train rank writes its batch to batches/; 0: never", TRAINING, ge=0
     )
-    profile_steps: str = Field(
-        "", description="steps whose training is profiled into profile/: N, or FIRST-LAST; empty: none"
+    profile_steps: str = setting(
+        "", "steps whose training is profiled into profile/: N, or FIRST-LAST; empty: none"
     )
-    trace_limit: int = Field(
-        64, ge=0, description="MiB of RUN/trace.json, which says what took how long; 0: it is not written"
+    trace_limit: int = setting(
+        64, "MiB of RUN/trace.json, which says what took how long; 0: it is not written", RESUMABLE, ge=0
     )
 
     @field_validator("profile_steps")
@@ -316,117 +227,120 @@ class DebugOptions(Config):
 class ServingOptions(Config):
     """The engines of a run, the frozen models beside them, and the processes that ask the engines."""
 
-    engines: int = Field(1, ge=1, le=1024, description="engines to start")
-    engine_group: tuple[str, ...] = Field(
-        (),
-        description="NAME=N: N engines with settings of their own, --engine-group.NAME.FIELD; in place of "
-        "--engines",
+    engines: int | None = setting(
+        None, "engines to start; none: as many as share the workers' GPUs", COMMON | EVALUATION, ge=1, le=1024
     )
-    engine_url: tuple[str, ...] = Field(
-        (),
-        description="URL of an engine that runs already; its token is in RLCORE_ENGINE_TOKEN",
+    engine_group: tuple[str, ...] = setting(
+        (), "NAME=N: N engines with settings of their own, --engine-group.NAME.FIELD; in place of --engines"
     )
-    engine_weights_dir: str = Field(
-        "",
-        description="where the engines of --engine-url find new weights; empty: in the run's folder",
+    engine_url: tuple[str, ...] = setting(
+        (), "URL of an engine that runs already; its token is in RLCORE_ENGINE_TOKEN", COMMON
     )
-    frozen: tuple[str, ...] = Field(
+    engine_weights_dir: str = setting(
+        "", "where the engines of --engine-url find new weights; empty: in the run's folder"
+    )
+    frozen: tuple[str, ...] = setting(
         (),
-        description="NAME=MODEL: a model, by directory or hub id, that the run serves and never trains; "
+        "NAME=MODEL: a model, by directory or hub id, that the run serves and never trains; "
         "frozen:NAME stands for its URL",
+        EVALUATION,
     )
-    check_weights_every: int = Field(
+    check_weights_every: int = setting(
         0,
-        ge=0,
-        description="publications between checks of an engine's weights: it loads the same ones from disk "
+        "publications between checks of an engine's weights: it loads the same ones from disk "
         "too, and the checksums must be equal; 0: never",
+        ge=0,
     )
-    router: str | None = Field(
-        None, description="policy of a router before the engines, as cache_aware; none: groups take turns"
+    router: str | None = setting(
+        None, "policy of a router before the engines, as cache_aware; none: groups take turns"
     )
-    engine_concurrency: int = Field(512, ge=1, description="requests in flight for each engine")
-    engine_timeout: float = Field(600, gt=0, description="seconds an engine may take for one request")
-    engine_replacements: int = Field(
-        3, ge=0, description="how often, in the whole run, a new server replaces an engine that died"
+    engine_concurrency: int = setting(512, "requests in flight for each engine", EVALUATION | RESUMABLE, ge=1)
+    engine_timeout: float = setting(
+        600, "seconds an engine may take for one request", EVALUATION | RESUMABLE, gt=0
     )
-    engine_health_every: float = Field(10, gt=0, description="seconds between health checks of an engine")
-    engine_health_limit: float = Field(
-        60, gt=0, description="seconds an engine may take for a health check before it counts as dead"
+    engine_replacements: int = setting(
+        3, "how often, in the whole run, a new server replaces an engine that died", ge=0
     )
-    rollout_workers: int = Field(
+    engine_health_every: float = setting(10, "seconds between health checks of an engine", gt=0)
+    engine_health_limit: float = setting(
+        60, "seconds an engine may take for a health check before it counts as dead", gt=0
+    )
+    rollout_workers: int = setting(
         0,
+        "processes that run generators: chat templates, tools, environments, agents; 0: the "
+        "command's own process does",
+        EVALUATION | RESUMABLE,
         ge=0,
         le=1024,
-        description="processes that run generators: chat templates, tools, environments, agents; 0: the "
-        "command's own process does",
     )
 
 
 class RewardOptions(Config):
     """The processes that compute rewards."""
 
-    reward_workers: int = Field(1, ge=1, le=1024, description="processes that compute rewards")
-    reward_timeout: float = Field(10, gt=0, description="seconds a reward may take for one group")
-    reward_memory_gib: float = Field(
-        16, gt=0, description="memory (GiB) of each process that computes rewards"
+    reward_workers: int = setting(1, "processes that compute rewards", EVALUATION | RESUMABLE, ge=1, le=1024)
+    reward_timeout: float = setting(10, "seconds a reward may take for a group", EVALUATION | RESUMABLE, gt=0)
+    reward_memory_gib: float = setting(
+        16, "memory (GiB) of each process that computes rewards", EVALUATION | RESUMABLE, gt=0
     )
-    rank_reward: tuple[str, ...] = Field(
-        (), description="rewards that count by their rank within the group (0 to 1), not by their value"
+    rank_reward: tuple[str, ...] = setting(
+        (), "rewards that count by their rank within the group (0 to 1), not by their value"
     )
 
 
 class LimitOptions(Config):
     """How long the run waits for what it is made of."""
 
-    step_timeout: float = Field(3600, gt=0, description="seconds that the train workers may take for a step")
-    save_timeout: float = Field(
-        1800, gt=0, description="seconds that the train workers may take to write weights or a checkpoint"
+    step_timeout: float = setting(3600, "seconds that the train workers may take for a step", gt=0)
+    save_timeout: float = setting(
+        1800, "seconds that the train workers may take to write weights or a checkpoint", gt=0
     )
-    publish_timeout: float = Field(
-        1800, gt=0, description="seconds that the engines may take to load new weights"
+    publish_timeout: float = setting(1800, "seconds that the engines may take to load new weights", gt=0)
+    generator_timeout: float = setting(
+        3600, "seconds that a generator may take for one sample, or its group", gt=0
     )
-    generator_timeout: float = Field(
-        3600, gt=0, description="seconds that a generator may take for one sample, or its group"
-    )
-    worker_health_limit: float = Field(
-        60,
-        gt=0,
-        description="seconds without a sign of life after which a train or rollout worker counts as dead",
+    worker_health_limit: float = setting(
+        60, "seconds without a sign of life after which a train or rollout worker counts as dead", gt=0
     )
 
 
 class RunConfig(Config):
     """Everything that is not a setting of one component."""
 
-    steps: int = Field(100, ge=1, description="rollout batches to train on")
-    epochs: int = Field(
-        0, ge=0, description="passes over the prompts, in place of --steps; 0: --steps counts"
+    steps: int = setting(100, "rollout batches to train on", COMMON | RESUMABLE, ge=1)
+    epochs: int = setting(
+        0, "passes over the prompts, in place of --steps; 0: --steps counts", COMMON | RESUMABLE, ge=0
     )
-    seed: int = Field(0, ge=0, lt=2**31, description="seed of everything that is random")
-    dtype: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU"
+    seed: int = setting(0, "seed of everything that is random", COMMON | EVALUATION, ge=0, lt=2**31)
+    dtype: Literal["auto", "fp32", "bf16"] = setting(
+        "auto",
+        "dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU",
+        COMMON | EVALUATION,
     )
-    weights: str = Field(
-        "", description="checkpoint made by `rlcore convert`, read in place of the model's safetensors"
+    weights: str = setting("", "checkpoint of `rlcore convert`, read in place of the model's safetensors")
+    ranks: int = setting(1, "train workers", COMMON | RESUMABLE, ge=1)
+    threads: int = setting(
+        0, "CPU threads of each train worker and engine; 0: rlcore chooses", EVALUATION | RESUMABLE, ge=0
     )
-    ranks: int = Field(1, ge=1, description="train workers")
-    threads: int = Field(
-        0, ge=0, description="CPU threads of each train worker and engine; 0: rlcore chooses"
+    placement: Literal["colocate", "split"] = setting(
+        "colocate",
+        "colocate: engines share the trainer's devices; split: they have their own",
+        COMMON | RESUMABLE,
     )
-    placement: Literal["colocate", "split"] = Field(
-        "colocate", description="colocate: engines share the trainer's devices; split: they have their own"
-    )
-    sleep: Literal["none", "optimizer", "all"] = Field(
+    sleep: Literal["none", "optimizer", "all"] = setting(
         "none",
-        description="what the trainer moves off shared devices while engines generate; optimizer: its state "
+        "what the trainer moves off shared devices while engines generate; optimizer: its state "
         "and the gradients; all: the weights too",
+        COMMON,
     )
     sampling: SamplingOptions = SamplingOptions()
     data: DataOptions = DataOptions()
     optimizer: OptimizerOptions = OptimizerOptions()
     loss: LossOptions = LossOptions()
     kl: KlOptions = KlOptions()
+    lora: LoraOptions = LoraOptions()
     critic: CriticOptions = CriticOptions()
+    reference: ReferenceOptions = ReferenceOptions()
     teacher: TeacherOptions = TeacherOptions()
     asynchrony: AsynchronyOptions = AsynchronyOptions()
     evaluation: EvaluationOptions = EvaluationOptions()
@@ -438,7 +352,7 @@ class RunConfig(Config):
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """From settings by their names, whatever their groups: `RunConfig.of(lr=1e-6, steps=3)`."""
+        """From settings by their names: `RunConfig.of(steps=3, lr=1e-6, **{"critic.lr": 1e-5})`."""
         return cls.model_validate(nested(cls, settings))
 
     def but(self, **settings: Any) -> Self:
@@ -447,10 +361,30 @@ class RunConfig(Config):
 
     def values(self) -> dict[str, Any]:
         """Name → value of every setting."""
-        flat: dict[str, Any] = {}
-        for name, value in self:
-            flat |= dict(value) if isinstance(value, Config) else {name: value}
-        return flat
+        return values_of(self)
+
+    @property
+    def roles(self) -> dict[str, RoleOptions]:
+        """Role → its table, of every role that a run may have beside the policy."""
+        return {name: table for name, table in self if isinstance(table, RoleOptions)}
+
+    @property
+    def policy_steps(self) -> int:
+        """The steps that train the policy: those after the ones that train the critic alone."""
+        return self.steps - self.critic.only_steps
+
+    @property
+    def scorers(self) -> dict[str, str]:
+        """Name → URL of each engine that scores what the policy samples; that of a single one is empty."""
+        return self.teacher.urls
+
+    @property
+    def scoring_urls(self) -> dict[str, str]:
+        """Flag → URL of each engine that gives the teacher's log-probs."""
+        return {
+            flag_name(f"teacher.{name}.url" if name else "teacher.url"): url
+            for name, url in self.scorers.items()
+        }
 
     def is_default(self, name: str) -> bool:
         """Whether setting `name` has its default."""

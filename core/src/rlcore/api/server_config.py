@@ -46,22 +46,21 @@ class AsksServer(Config):
 
 
 class AsksChat(AsksServer):
-    """Of a reward that asks a language model by OpenAI's chat completions: `url` ends in `/v1`."""
+    """Settings of a reward that asks a language model by OpenAI's chat completions: `url` ends in `/v1`."""
 
     def _of_server(self, address: str, model_path: str) -> dict[str, str]:
         return {"url": address + API}
 
 
 class AsksScores(AsksServer):
-    """Of a reward that asks a sequence classifier, a reward model, by `/classify` below `url`.
+    """Settings of a reward that asks a sequence classifier, a reward model, by `/classify` below `url`.
 
     The text that is scored is made here, with the classifier's own tokenizer: of a frozen model it is that of
     its directory.
     """
 
     tokenizer: str = Field(
-        "",
-        description="directory of the model's tokenizer, whose chat template makes the text, for a URL",
+        "", description="directory of the model's tokenizer, whose chat template makes the text, for a URL"
     )
     template: str = Field(
         "",

@@ -1,7 +1,5 @@
 """What a plugin of kind `source` implements."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,8 @@ class Prompts:
     """
     held_out: Mapping[str, Sequence[Prompt]] = field(default_factory=dict)
     """Sets to evaluate on, by name. The scores of a set are logged as `eval/<name>/score`."""
+    columns: Sequence[str] = ()
+    """Names that a row of the data has, for errors about a key that it lacks."""
 
 
 class Cursor(Protocol):
@@ -96,7 +96,7 @@ class ResponseSource(Protocol):
     """A source that has a good response to each prompt, for recipes that train on given responses."""
 
     def with_responses(self) -> Prompts:
-        """As `prompts`, but each prompt to train on has one entry in `responses`."""
+        """The same as `prompts`, but each prompt to train on has one entry in `responses`."""
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ class PairSource(Protocol):
     """A source that has a better and a worse response to each prompt, for recipes that train on pairs."""
 
     def with_pairs(self) -> Prompts:
-        """As `prompts`, but each prompt to train on has the `responses` (chosen, rejected)."""
+        """The same as `prompts`, but each prompt to train on has the `responses` (chosen, rejected)."""
 
 
 def content_hash(text: str | Messages, seed: int = 0) -> int:

@@ -1,7 +1,5 @@
 """What a plugin of the kind `tracker` implements, and what it is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +50,7 @@ class Tracker:
         """The answers of the evaluation after `step`, by the name of the set."""
 
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
-        """The samples of `step`.
+        """The samples of `step`, without the extras that models alone read (`rlcore.Column.reach`).
 
         Every `save_rollouts_every` steps they have two more `extras`, with one number for each response
         token: `advantages`, and `trained_log_probs`, the policy's log-prob when the token was trained on

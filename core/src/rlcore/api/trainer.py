@@ -5,30 +5,27 @@ one too: it calls `join` once, then `TrainerRank.build` once, then the methods o
 `TrainerRank.stop` at the end. *Collective* means: every rank of the process group makes this call, in the
 same order.
 
-Shape suffixes as in `rlcore.api.maths`: R = sum(R_i), the response tokens of a batch.
+Shape suffixes as in `rlcore.learning.maths`: R = sum(R_i), the response tokens of a batch.
 """
-
-from __future__ import annotations
 
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from rlcore.api.batch import TrainBatch
-
-if TYPE_CHECKING:
-    from rlcore.api.model_hook import ModelHook, ModelView
-    from rlcore.api.optimizer import OptimizerSettings
-    from rlcore.api.part import ModelSpec
-    from rlcore.api.plugin_file import PluginFile
-    from rlcore.api.run_config import RunConfig
+from rlcore.api.lora import AdapterSpec
+from rlcore.api.model_hook import ModelView
+from rlcore.api.part import ModelSpec
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.roles import RoleSpec
+from rlcore.api.run_config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +59,7 @@ class StepResult:
 
     `loss`, `metrics`: sums over micro-batches and data-parallel ranks. `grad_norm`: before clipping. `lr`: of
     this step. `finite`: False if the loss or the norm is not finite; then the step has changed nothing.
-    `balance`: the balancing loss of a mixture's routers with a coefficient of 1, summed over layers; None:
-    there is none. `extras`: what else the trainer measured, shown as `<role>/<name>`.
+    `extras`: what else the trainer measured, shown as `<role>/<name>`.
     """
 
     loss: float
@@ -71,7 +67,6 @@ class StepResult:
     grad_norm: float
     lr: float
     finite: bool
-    balance: float | None = None
     extras: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -86,7 +81,7 @@ ValueFunction = Callable[[Tensor, TrainBatch], LossResult]
 
 
 class Scorer(Protocol):
-    """A model that gives log-probs and is not trained: a teacher or a reference."""
+    """A model that gives log-probs."""
 
     def forward(
         self,
@@ -133,7 +128,7 @@ class Policy(Scorer, Protocol):
 
 
 class ValueModel(Protocol):
-    """What the learner needs of a critic: a model that gives one value for each token instead of logits."""
+    """What the learner needs of a model that gives one value for each token instead of logits."""
 
     def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
         """The value of the state before each response token, fp32 [R] on the CPU, without gradient."""
@@ -167,9 +162,9 @@ class Stateful(Protocol):
 
 
 class Sleeper(Protocol):
-    """A model that can leave the device, for trainers whose config says `sleeps`.
+    """A model that can leave the device, for trainers with `Ability.SLEEP`.
 
-    `rlcore_toolkit.Offload` helps.
+    `rlcore_toolkit.ModelOffload` helps.
     """
 
     def sleep(self, what: SleepLevel) -> int:
@@ -191,7 +186,7 @@ class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
     """The factor on the scheduled learning rate: 1, until the worker sets another."""
 
     view: ModelView | None
-    """The model as the hooks of `Roles` see it; None: there are no hooks."""
+    """The model as the hooks of its `RoleSpec` see it; None: there are no hooks."""
 
     def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight with its Hugging Face name, in the same order at every call.
@@ -201,8 +196,23 @@ class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
         """
 
 
-class ReferencePolicy(Scorer, Stateful, Sleeper, Protocol):
-    """A frozen copy of the policy's architecture on one rank.
+class AdaptedPolicy(TrainedPolicy, Protocol):
+    """A policy with an adapter, for trainers with `Ability.ADAPTERS`.
+
+    The weights beside the adapter never change: optimizer, gradients and what `stage` copies are the
+    adapter's. `hf_tensors` gives W + scale · B · A, made anew from W in fp32 at each call, and cast once;
+    where the adapter's `publish` says so, the adapter alone (`rlcore_toolkit.published_adapter`).
+    `Staged.write` also leaves the adapter in the folder as PEFT does (`rlcore_toolkit.write_adapter`).
+    """
+
+    base: Scorer
+    """The policy without its adapter. It has no weights of its own."""
+    start: Scorer
+    """The policy with the adapter that it began with. It has no other weights of its own."""
+
+
+class FrozenPolicy(Scorer, Stateful, Sleeper, Protocol):
+    """A language model on one rank that is never trained.
 
     On workers of its own, it takes over the policy by `load` of a folder that the policy's `Staged` wrote.
     """
@@ -211,43 +221,8 @@ class ReferencePolicy(Scorer, Stateful, Sleeper, Protocol):
         """Copy the weights of `policy`, the `TrainedPolicy` that was built beside it."""
 
 
-class TrainedCritic(ValueModel, Stateful, Sleeper, Protocol):
-    """The critic on one rank."""
-
-
-class Teacher(Scorer, Sleeper, Protocol):
-    """The teacher on one rank."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Roles:
-    """The models that one worker wants.
-
-    `policy`: None: the worker holds only one of the others. `optimizer`, `critic_optimizer`: given with their
-    models. `is_swapped`: the reference takes device memory only while it computes. `replay_routing`: the
-    policy sends its tokens to the experts in the batch's column `ROUTED_EXPERTS`. `hooks`: are shown the
-    policy before its optimizer exists; parameters that they freeze (`requires_grad`) never change.
-    """
-
-    policy: ModelSpec | None = None
-    optimizer: OptimizerSettings | None = None
-    replay_routing: bool = False
-    hooks: Sequence[ModelHook] = ()
-    reference: ModelSpec | None = None
-    is_swapped: bool = False
-    teacher: ModelSpec | None = None
-    critic: ModelSpec | None = None
-    critic_optimizer: OptimizerSettings | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Models:
-    """The models of `Roles` on one rank. None: not wanted."""
-
-    policy: TrainedPolicy | None = None
-    reference: ReferencePolicy | None = None
-    teacher: Teacher | None = None
-    critic: TrainedCritic | None = None
+class TrainedValues(ValueModel, Stateful, Sleeper, Protocol):
+    """A value model on one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,10 +264,11 @@ class TrainerRank(Protocol):
     def data(self) -> DataRank:
         """Its place among the data-parallel ranks."""
 
-    def build(self, roles: Roles) -> Models:
-        """The models with their first weights: those of `ModelSpec.weights`, or of the directory.
+    def build(self, roles: Mapping[str, RoleSpec]) -> Mapping[str, Any]:
+        """The model of each role, with its first weights: those of `ModelSpec.weights`, or of the directory.
 
-        Collective.
+        Each has the protocol of its kind (`rlcore.ModelKind`). The policy comes first, then the roles beside
+        it; or one of these is alone. Collective.
         """
 
     def stop(self) -> None:
@@ -308,6 +284,7 @@ class SavedWeights:
 
 
 CHECKSUMS_FILE = "checksums.json"
+"""The file beside converted weights that keeps the checksum of each tensor."""
 
 
 @dataclass
@@ -319,10 +296,10 @@ class ConversionReport:
 
     @property
     def nbytes(self) -> int:
-        """Of all files."""
+        """The bytes of all files."""
         return sum(file["bytes"] for file in self.files.values())
 
-    def add(self, other: ConversionReport) -> None:
+    def add(self, other: "ConversionReport") -> None:
         """Take over what another process wrote."""
         self.files |= other.files
         self.tensors |= other.tensors
@@ -362,13 +339,28 @@ class Trainer(Protocol):
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
     ) -> ConversionReport:
-        """Write the new directory `out` for transformers and SGLang, in the dtype of `source.spec`.
+        """Write the new directory `out` for transformers and engines, in the dtype of `source.spec`.
 
         It appears whole or not at all, with `checksums.json`. Config, tokenizer, chat template and generation
         config come from `source.spec.path`. CheckpointError if `out` exists, the disk has no room, or
         `source` is damaged or of another model. `ranks`: processes that may share the work; they need the
         `plugin_files`.
         """
+
+
+class AdaptingTrainer(Trainer, Protocol):
+    """A trainer with `Ability.ADAPTERS`."""
+
+    def adapter(self, run: RunConfig, model: ModelSpec) -> AdapterSpec:
+        """The adapter of `run`, whose policy is `model`; that of `--lora.from` has its rank from there.
+
+        `rlcore_toolkit.adapter_of` is most of it. `UserError` where the model has no such modules, or a
+        dimension below the rank, or the files are of another model.
+        """
+
+
+class ConvertingTrainer(Trainer, Protocol):
+    """A trainer with `Ability.OWN_WEIGHTS`."""
 
     def from_hf(
         self,
@@ -380,8 +372,7 @@ class Trainer(Protocol):
     ) -> ConversionReport:
         """Write the new directory `out` with the weights of `spec.path` in the trainer's own form.
 
-        `ModelSpec.weights` then names it, and every layout reads its part. Errors as in `to_hf`; ConfigError
-        where the trainer has no form of its own.
+        `ModelSpec.weights` then names it, and every layout reads its part. Errors as in `to_hf`.
         """
 
     def weights_in(self, path: Path) -> Path | None:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantageOutput:
-    """The result of an estimator that reads a critic."""
+    """The result of an estimator that reads values."""
 
     advantages: Tensor
     """float32 [R]."""
     returns: Tensor
-    """float32 [R]: the values that the critic learns."""
+    """float32 [R]: what the value model learns."""
 
 
 class AdvantageEstimator(Protocol):
@@ -32,17 +32,16 @@ class AdvantageEstimator(Protocol):
     and every rank calls it with the same batch: it must be a pure function.
 
         >>> import torch
-        >>> from rlcore import Config, TrainBatch, group_mean
+        >>> from rlcore import Config, TrainBatch
         >>> class Centered:
         ...     def __init__(self, config: Config) -> None: ...
         ...     def estimate(self, batch: TrainBatch) -> torch.Tensor:
-        ...         reward_B, group_B = batch.per_sample["reward"], batch.per_sample["group"]
-        ...         advantage_B = reward_B - group_mean(reward_B, group_B)
-        ...         return advantage_B[batch.segments]
+        ...         reward_B = batch.per_sample["reward"]
+        ...         return (reward_B - reward_B.mean())[batch.segments]
     """
 
     def estimate(self, batch: TrainBatch) -> Tensor | AdvantageOutput:
-        """Advantages, float32 [R], on the CPU; as `AdvantageOutput` with returns where the run has a critic.
+        """Advantages, float32 [R], on the CPU; as `AdvantageOutput` where a value model learns.
 
         Called once a step, before any update. It may read `batch.per_sample["reward"]` float32 [B],
         `["group"]` and `["rollout"]` int64 [B], `batch.per_token["rewards"]` and `["loss_mask"]` float32 [R],
@@ -136,7 +135,7 @@ class Loss(Protocol):
 class ValueInputs:
     """One micro-batch of whole samples, response tokens only.
 
-    `values` [R] carries the gradient: the critic's value of the state before each token. `old_values` [R]:
+    `values` [R] carries the gradient: the model's value of the state before each token. `old_values` [R]:
     the same before the update. `returns` [R]: what the values should be. `mask` [R]: 0 or 1. `batch`: every
     further column.
     """
@@ -149,9 +148,9 @@ class ValueInputs:
 
 
 class ValueLoss(Protocol):
-    """Kind `value_loss`: the critic's loss of each token, which core averages over live tokens.
+    """Kind `value_loss`: the value model's loss of each token, which core averages over live tokens.
 
-    Metrics are logged as `critic/<name>`.
+    Metrics are logged under the model's role.
     """
 
     def __call__(self, inputs: ValueInputs) -> LossOutput: ...

@@ -4,8 +4,6 @@ Four identities, never conflated: `prompt_id` (a row of the source), `group_id` 
 `rollout_id` (samples split from one trajectory share it) and `attempt` (how often it was generated anew).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +26,7 @@ Json = Any
 
 
 def parse_json(text: str | bytes) -> Json:
-    """As `json.loads`. What is nested too deeply is a ValueError, as every other fault is."""
+    """Like `json.loads`. What is nested too deeply is a ValueError, as every other fault is."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -61,6 +59,8 @@ class RewardStatus(StrEnum):
 
     PENDING = "pending"
     SCORED = "scored"
+    EXEMPT = "exempt"
+    """No reward applies to the sample (`Score.applies`): it has no score, and the advantage 0."""
     TIMED_OUT = "timed_out"
     FAILED = "failed"
 
@@ -129,6 +129,8 @@ class Score:
     """
     parts: Mapping[str, float] = field(default_factory=dict)
     """Named parts. The mean of each is logged as `reward/<name>`."""
+    applies: bool = True
+    """False: the reward does not apply to the sample. The value counts for nothing, in no mean either."""
 
 
 _PACKED: Mapping[str, type[Packed[Any]]] = {
@@ -170,11 +172,11 @@ class Sample:
     prompt_ids: tuple[int, ...]
     """What the engine reads. A generator may change it: tools add their descriptions."""
     group_id: int
-    """Of the draw, the same for all siblings."""
+    """The number of the draw, the same for all siblings."""
     index: int
     """Its place among the siblings, from 0."""
     rollout_id: str
-    """Of the trajectory. If a generator returns one trajectory in several samples, all of them keep it."""
+    """The trajectory's id. If a generator returns one trajectory in several samples, all keep it."""
     attempt: int = 0
     """How often its prompt's generation was tried before."""
     seed: int = 0
@@ -205,7 +207,8 @@ class Sample:
     """There if `reward_status` is SCORED."""
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Further columns of the batch, by name: a number, or one entry for each response token, which may be a
-    row of numbers. Floats become float32 and integers int64. All samples of a batch must have the same names.
+    row of numbers. Floats become float32 and integers int64. Others are declared (`GeneratorConfig.columns`).
+    All samples of a batch must have the same names.
     """
     metadata: Mapping[str, Json] = field(default_factory=dict)
     """What a generator tells the reward, beside that of the prompt. core adds `reward_error`: why there is no
@@ -215,14 +218,14 @@ class Sample:
     """What a generator says of the trajectory. The mean of each is logged as `generator/<name>`."""
     failure: str | None = None
     """Why a FAILED one failed: a short identifier, counted as `rollout/failed/<failure>`."""
-    routed_experts: str = field(default="", repr=False)
-    """Of the last `rlcore.Completion`, which read all that stands before it. A reward gets none."""
+    engine_columns: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The columns of the last `rlcore.Completion`, which read all before it. A reward gets none."""
 
     def __post_init__(self) -> None:
         # By its dictionary: the dataclass is frozen.
         pack(self.__dict__, _PACKED)
 
-    def but(self, **changes: Any) -> Sample:
+    def but(self, **changes: Any) -> "Sample":
         """`dataclasses.replace`, ten times as fast: a step of many short responses makes thousands."""
         assert changes.keys() <= self.__dict__.keys(), f"of {sorted(changes)} not all are fields"
         pack(changes, _PACKED)
@@ -259,7 +262,7 @@ class Group:
     """The samples of one draw of a prompt. Filters judge it."""
 
     group_id: int
-    """Of the draw: a prompt that is drawn again has another one."""
+    """The number of the draw: a prompt that is drawn again has another one."""
     prompt: Prompt
     samples: tuple[Sample, ...]
     """In the order of their `index`. There may be more than `--group-size`: a generator may split one."""

@@ -1,7 +1,5 @@
 """Checkpoint folders that are complete or absent, with a checksum of each file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -16,7 +14,7 @@ import xxhash
 
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import parse_json
-from rlcore.disk import UNFINISHED, disk_sentence, remove_folder
+from rlcore.checkpoint.disk import UNFINISHED, remove_folder, writing
 
 FORMAT_VERSION = 1
 """The version of the folder's layout. A newer one is refused."""
@@ -26,6 +24,8 @@ COMPLETE_MARKER = "complete.json"
 
 _FILES = "files"
 """Key of the marker: the size and the checksum of each file, by its path in the folder."""
+_CHECKSUM = "xxh3_128"
+"""Key of the marker: the checksum of the rest of it."""
 _THREADS = 4
 
 
@@ -42,14 +42,12 @@ def write_atomically(
     """
     temporary = final.with_name(f"{final.name}{UNFINISHED}")
     try:
-        try:
+        with writing(final):
             final.parent.mkdir(parents=True, exist_ok=True)
             remove_folder(temporary)
             temporary.mkdir()
             yield temporary
             _finish(temporary, final, info or {} if marked else None)
-        except OSError as error:
-            raise CheckpointError(disk_sentence(final, error)) from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -99,13 +97,9 @@ def newest_intact(root: Path) -> tuple[Path | None, list[CheckpointError]]:
 def check_files(folder: Path) -> None:
     """CheckpointError, with the name of the file, where one has changed, is missing, or should not be there.
 
-    Of a checkpoint without checksums, only the marker is checked. Takes as long as reading all files.
+    Takes as long as reading all files.
     """
-    expected = read_marker(folder).get(_FILES)
-    if expected is None:
-        return
-    if not isinstance(expected, dict):
-        raise CheckpointError(f"{folder / COMPLETE_MARKER} is damaged: its {_FILES!r} is no table.")
+    expected = read_marker(folder)[_FILES]
     for name in sorted({*expected, *_names(folder)}):
         if name not in expected:
             raise CheckpointError(f"{folder / name} is not a file of that checkpoint; remove it.")
@@ -121,20 +115,32 @@ def check_files(folder: Path) -> None:
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
-    """The marker of a complete folder; CheckpointError where it is unfinished or of a newer format."""
+    """The marker of a complete folder; CheckpointError where it is unfinished, damaged or of a newer format.
+
+    Only a marker whose checksum is right can be of a newer format: any other is damaged.
+    """
+    file = folder / COMPLETE_MARKER
     try:
-        marker = parse_json((folder / COMPLETE_MARKER).read_text(encoding="utf-8"))
+        text = file.read_bytes().decode()
+        marker = parse_json(text)
     except FileNotFoundError:
         raise CheckpointError(f"{folder} is no complete checkpoint: it has no {COMPLETE_MARKER}.") from None
     except ValueError as error:
-        raise CheckpointError(f"{folder / COMPLETE_MARKER} is no JSON: {error}.") from None
-    version = marker.get("format_version") if isinstance(marker, dict) else None
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise CheckpointError(f"{file} is no JSON: {error}.") from None
+    if not isinstance(marker, dict) or _marker_text(marker) != text:
+        raise CheckpointError(f"{file} is damaged: its checksum is another one than when it was written.")
+    if marker["format_version"] > FORMAT_VERSION:
         raise NewerFormatError(
-            f"{folder} has checkpoint format {version!r}, but this rlcore reads up to {FORMAT_VERSION}; use "
-            "the version that wrote it."
+            f"{folder} has checkpoint format {marker['format_version']}, but this rlcore reads up to "
+            f"{FORMAT_VERSION}; use the version that wrote it."
         )
-    return dict(marker)
+    return {key: value for key, value in marker.items() if key != _CHECKSUM}
+
+
+def _marker_text(marker: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in marker.items() if key != _CHECKSUM}
+    digest = xxhash.xxh3_128_hexdigest(json.dumps(rest).encode())
+    return json.dumps({**rest, _CHECKSUM: digest}, indent=1) + "\n"
 
 
 def prune(root: Path, keep: int, *, step: int) -> None:
@@ -185,8 +191,8 @@ def _finish(temporary: Path, final: Path, info: Mapping[str, Any] | None) -> Non
     if info is not None:
         marker = temporary / COMPLETE_MARKER
         files = _digests(temporary, sorted(_names(temporary)))
-        text = json.dumps({"format_version": FORMAT_VERSION, **info, _FILES: files}, indent=1)
-        marker.write_text(text + "\n", encoding="utf-8")
+        text = _marker_text({"format_version": FORMAT_VERSION, **info, _FILES: files})
+        marker.write_text(text, encoding="utf-8")
         _sync(marker)
     _sync(temporary)
     remove_folder(final)  # a rename replaces no folder that has files

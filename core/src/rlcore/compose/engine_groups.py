@@ -1,7 +1,5 @@
 """Engines with settings of their own: `--engine-group NAME=N`, and the fields of each group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 The checks are of their names, their settings, and what their config.json says they can do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +27,7 @@ FROZEN = "frozen"
 class FrozenUse:
     """A setting that asks the frozen model `name`.
 
-    `at`: its flag. `config`: of the reward that asks; None: the model is a teacher.
+    `at`: its flag. `config`: of the reward that asks; None: the model scores tokens.
     """
 
     at: str
@@ -77,9 +75,9 @@ def with_absolute_paths(assignments: Sequence[str]) -> tuple[str, ...]:
 
 def uses(chosen: Inference) -> Iterator[FrozenUse]:
     """Every setting that asks a frozen model."""
-    for _, url in chosen.run.teacher.teachers:
+    for at, url in chosen.run.scoring_urls.items():
         if (name := frozen_name(url)) is not None:
-            yield FrozenUse(at="--teacher-url", name=name, config=None)
+            yield FrozenUse(at=at, name=name, config=None)
     rewards: list[tuple[str, Part]] = [(f"reward.{part.name}", part) for part in chosen.rewards]
     rewards += [
         (f"eval.{evaluation.name}.reward", evaluation.reward)
@@ -110,9 +108,8 @@ def frozen_complaints(chosen: Inference) -> Iterator[str]:
     for name in models:
         if name not in {use.name for use in asked}:
             yield (
-                f"--frozen: found {name!r}, which nothing asks; give frozen:{name} where a server's URL is "
-                "expected, as to --teacher-url, --reward.judge.url or --reward.reward-model.url, or leave it "
-                "out."
+                f"--frozen: found {name!r}, which nothing asks; give frozen:{name} where the URL of a server "
+                "is expected, as to --reward.judge.url, or leave it out."
             )
     settings = (f"{FROZEN}.{key}" for key in chosen.frozen_fields)
     yield from server_field_complaints(settings, "frozen model", models, chosen.engine)
@@ -152,7 +149,7 @@ def check_frozen_config(at: str, config: Mapping[str, Any], asked: Iterable[Froz
         _check_kind(at, use, classifier)
         if isinstance(use.config, AsksScores):
             _check_scores(at, use, use.config, config)
-        # A judge gets chats of its own, which the server cuts; teachers and reward models get whole samples.
+        # A judge gets chats of its own, which the server cuts; scorers and reward models get whole samples.
         context = config.get("max_position_embeddings")
         reads_samples = use.config is None or isinstance(use.config, AsksScores)
         if reads_samples and isinstance(context, int) and context < longest:
@@ -163,7 +160,7 @@ def check_frozen_config(at: str, config: Mapping[str, Any], asked: Iterable[Froz
 
 
 def _check_kind(at: str, use: FrozenUse, classifier: str | None) -> None:
-    """A reward model asks a sequence classifier for scores. Judges and teachers ask a language model."""
+    """A reward model asks a sequence classifier for scores. Others ask a language model."""
     if isinstance(use.config, AsksScores) == (classifier is not None):
         return
     if classifier is None:

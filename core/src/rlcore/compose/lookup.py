@@ -42,9 +42,12 @@ def strongest(stack: Sequence[Layer], *keys: str) -> tuple[str, Setting] | None:
 
 
 def is_replaced(layer: Layer, stack: Sequence[Layer], *keys: str) -> bool:
-    """Whether `layer` chooses by one of `keys`, and a stronger layer of `stack` chooses otherwise."""
-    own, final = strongest((layer,), *keys), strongest(stack, *keys)
-    return bool(own and final and (own[0], own[1].value) != (final[0], final[1].value))
+    """Whether `layer` chooses a source by one of `keys`, and a stronger layer of `stack` another one.
+
+    Other data are read by the same source.
+    """
+    choices = filter(None, (strongest((layer,), *keys), strongest(stack, *keys)))
+    return len({(key, key.endswith(DATA) or str(choice.value)) for key, choice in choices}) > 1
 
 
 def find_source(registry: Registry, stack: Sequence[Layer]) -> Entry | None:
@@ -99,9 +102,8 @@ def with_reward_list(layer: Layer) -> Layer:
     plainly.
     """
     name = layer.values.get(Kind.REWARD.value)
-    return (
-        replace(layer, values={**layer.values, Kind.REWARD.value: [name]}) if isinstance(name, str) else layer
-    )
+    values = {**layer.values, Kind.REWARD.value: [name]}
+    return replace(layer, values=values) if isinstance(name, str) else layer
 
 
 def bare_name(kind: Kind, name: str) -> str:

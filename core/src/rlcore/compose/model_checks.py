@@ -2,15 +2,13 @@
 layout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Inference, Resolved
-from rlcore.config_experts import expert_count
-from rlcore.config_fp8 import fp8_block
+from rlcore.weights.experts_config import expert_count
+from rlcore.weights.fp8_config import fp8_block
 
 TOP_EXPERTS = "num_experts_per_tok"
 

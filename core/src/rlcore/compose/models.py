@@ -1,18 +1,28 @@
-"""`--model`: a family's preset, a local Hugging Face directory, or a hub id."""
+"""`--model`: a family's preset, a local Hugging Face directory, a hub id, or the name of a published size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.errors import ModelError, did_you_mean, first_line
+from rlcore.api.errors import ModelError, PluginError, did_you_mean, first_line
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.types import parse_json
 from rlcore.checkpoint.folder import COMPLETE_MARKER
 from rlcore.plugins.registry import Entry, Registry
 
+HUB_ID = "_name_or_path"
+"""The entry of a published size's config.json with the hub id of its model."""
 ANY_OTHER = "*"
 """The architecture of a family that takes whatever no other family claims."""
+_SIZES = ("hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_key_value_heads")
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys((*_SIZES, "head_dim", "max_position_embeddings"), (1, 2**31)),
+    "num_hidden_layers": (1, 10_000),
+    "rms_norm_eps": (0, 1),
+}
+"""Field of config.json → its least and largest value: with another, nothing could be built or computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +55,39 @@ def find(name: str, registry: Registry, asked: str) -> FoundModel:
         return FoundModel(entry=_claimant(path, registry, asked), name=path, path=path)
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{asked}: found {name!r}, which is no directory.")
+    sizes = {} if "/" in name else published_sizes(registry)
+    if name in sizes:
+        name = str(read_config_file(sizes[name], asked)[HUB_ID])
     if "/" in name:
         path = hub_config(name, asked)
         return FoundModel(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
-    near = did_you_mean(name, [family.name for family in families(registry) if family.preset])
+    near = did_you_mean(name, [*_presets(registry), *sizes])
     raise ModelError(f"{asked}: found {name!r}, expected {offer(registry)}.{near}{registry.broken_note()}")
+
+
+def published_sizes(registry: Registry) -> dict[str, Path]:
+    """Name → config.json of each published size, sorted by name. PluginError for a folder that is none."""
+    folders = {family.sizes for family in families(registry) if family.sizes}
+    files = [Path(str(file)) for folder in folders for file in _folder(folder).iterdir()]
+    return {file.stem: file for file in sorted(files, key=lambda file: file.stem) if file.suffix == ".json"}
+
+
+def _folder(name: str) -> Path:
+    package, _, folder = name.partition(":")
+    path = Path(str(resources.files(package).joinpath(folder)))
+    if not path.is_dir():
+        raise PluginError(f"sizes {name!r}: {path} is no folder.")
+    return path
 
 
 def offer(registry: Registry) -> str:
     """What names a model, for errors."""
-    presets = [family.name for family in families(registry) if family.preset]
-    return f"a Hugging Face directory, a hub id (OWNER/NAME) or one of {', '.join(presets) or 'none'}"
+    presets = ", ".join(_presets(registry)) or "none"
+    return f"a Hugging Face directory, a hub id (OWNER/NAME) or one of {presets}"
+
+
+def _presets(registry: Registry) -> list[str]:
+    return [family.name for family in families(registry) if family.preset]
 
 
 def download(name: str, asked: str = "--model") -> str:
@@ -74,7 +106,10 @@ def download(name: str, asked: str = "--model") -> str:
 
 
 def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
-    """config.json of the Hugging Face directory `path`. Raises `ModelError`, which names the flag `asked`."""
+    """config.json of the Hugging Face directory `path`. Raises `ModelError`, which names the flag `asked`.
+
+    Where the decoder is a part of a larger model, its fields (`text_config`) stand among the model's own.
+    """
     return read_config_file(Path(path) / "config.json", asked)
 
 
@@ -97,6 +132,12 @@ def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
         raise ModelError(f"{asked}: {file} is broken JSON ({error}).") from error
     if not isinstance(config, dict):
         raise ModelError(f"{asked}: {file} holds no table.")
+    text = config.get("text_config")
+    config = {**text, **config} if isinstance(text, dict) else config
+    for name, (least, most) in BOUNDS.items():
+        value = config.get(name)
+        if isinstance(value, int | float) and not least <= value <= most:
+            raise ModelError(f"{asked}: {file} has {name} {value}, expected {least} to {most}.")
     return config
 
 

@@ -1,23 +1,15 @@
 """Do the parts fit each other, and the origin of the responses (the policy's rollouts, or the data)?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
-from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.columns import Input, TrainsOn
+from rlcore.api.marks import Mark
 from rlcore.api.part import Part
 from rlcore.api.part_config import Neighbor, PartConfig
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.sentences import unread
-
-_SAMPLING_SETTINGS = (
-    *("temperature", "top_p", "top_k", "min_p", "max_staleness", "max_refills", "max_attempts", "on_publish"),
-    *("over_sample", "partial_rollouts", "mask_stale_tokens", "old_log_probs", "whiten_advantages"),
-    *("kl_coef", "kl_place", "kl_unbiased", "distill_coef", "save_rollouts_every", "replay_routing"),
-    "curriculum",
-)
-"""Settings that have no effect where the data give the responses, because the policy samples none."""
+from rlcore.config.fields import marked
 
 
 def data_complaints(resolved: Resolved) -> Iterator[str]:
@@ -38,7 +30,7 @@ def data_complaints(resolved: Resolved) -> Iterator[str]:
     if run.data.group_size != on.per_prompt:
         found = f"--group-size: found {run.data.group_size}"
         yield f"{found}, but {recipe}, {on.per_prompt} to a prompt; leave it out."
-    yield from unread(run, _SAMPLING_SETTINGS, f"{recipe} and samples none; leave it out")
+    yield from unread(run, marked(RunConfig, Mark.SAMPLING), f"{recipe} and samples none; leave it out")
     if on is TrainsOn.PAIRS and run.loss.normalizer != "per_rollout":
         yield (
             f"--normalizer: found {run.loss.normalizer}, but the loss of --algo {resolved.algorithm} is a "
@@ -80,7 +72,7 @@ def advantage_complaints(resolved: Resolved) -> Iterator[str]:
     if advantage is None:
         return
     if loss.config.reads_advantages:
-        if advantage.config.idle and not run.teacher.distill_coef:
+        if advantage.config.idle and not run.kl.distill_coef:
             yield (
                 f"--advantage: found {advantage.name!r}, whose advantages are all 0, but loss {loss.name!r} "
                 "learns by them; add --distill-coef, or choose another one."

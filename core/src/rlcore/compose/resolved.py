@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.columns import Input, TrainsOn
 from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import (
     AdvantageConfig,
@@ -21,6 +21,7 @@ from rlcore.api.part_config import (
 )
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind, ModelFamily
+from rlcore.api.roles import RoleOptions
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.evals import EvalSet, flat_source
 from rlcore.config import toml
@@ -101,8 +102,7 @@ class Resolved(Inference):
 
     `advantage`: None where the data give the responses. `names_producer`: whether `--producer` was given;
     otherwise the other settings imply the producer. `trainer_fields`: as `engine_fields`, but numbers and
-    booleans have their types. `role_fields`: by role, the fields that replace them for the critic, the
-    reference or the teacher.
+    booleans have their types. `role_fields`: by role, the fields that replace them.
     """
 
     algorithm: str
@@ -121,6 +121,12 @@ class Resolved(Inference):
     callbacks: tuple[Part, ...] = ()
     trainer_fields: Mapping[str, Any] = field(default_factory=dict)
     role_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> dict[str, RoleOptions]:
+        """Role → its table, of the models beside the policy that train workers hold: those that are read."""
+        needs = self.needs
+        return {name: role for name, role in self.run.roles.items() if role.model and role.column in needs}
 
     def fields_of(self, role: str) -> Mapping[str, Any]:
         """The trainer's fields for a role, as given: the policy's, overridden by the role's own."""
@@ -157,27 +163,18 @@ class Resolved(Inference):
 
     @property
     def needs(self) -> frozenset[Input]:
-        """The costly inputs of the batch that something reads: a part, the KL term or the teacher's term."""
-        inputs = self.critic_needs
-        for _, part in self.batch_parts():
-            inputs |= part.config.needs
-        return inputs | {Input.REFERENCE_LOG_PROBS} if self.run.kl.kl_coef else inputs
+        """The costly inputs of the batch that something reads: a part, or a KL term."""
+        parts = (part.config.needs for _, part in self.batch_parts())
+        return self.return_needs.union(self.run.kl.needs, *parts)
 
     @property
-    def critic_needs(self) -> frozenset[Input]:
-        """The part of `needs` that the critic's returns need.
+    def return_needs(self) -> frozenset[Input]:
+        """The part of `needs` that the returns of a value model need.
 
-        A warm-up of the critic alone computes only these.
+        Steps that train this model alone compute only these.
         """
-        inputs = frozenset[Input]()
-        for part in (self.advantage, self.value_loss):
-            inputs |= part.config.needs if part is not None else set()
-        if self.run.kl.kl_coef and self.run.kl.kl_place == "reward":
-            inputs |= {Input.REFERENCE_LOG_PROBS, Input.OLD_LOG_PROBS}
-        # No return has the teacher's term in it, but `WithTeacher` reads these whenever it makes advantages.
-        if self.run.teacher.distill_coef:
-            inputs |= {Input.TEACHER_LOG_PROBS, Input.OLD_LOG_PROBS}
-        return inputs
+        parts = [part.config.needs for part in (self.advantage, self.value_loss) if part is not None]
+        return self.run.kl.advantage_needs.union(*parts)
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name. A file with these values gives the same run."""

@@ -1,26 +1,27 @@
 """Checks of critic, reference and teacher: a run has each of them exactly when something reads it."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
+from rlcore.api.columns import Input, TopTokens
 from rlcore.api.config import flag_name
-from rlcore.api.inputs import Input, TopTokens
+from rlcore.api.optimizer import OptimizerOptions
 from rlcore.api.part_config import BatchConfig
 from rlcore.api.records import Kind
+from rlcore.api.roles import BASE, START
 from rlcore.api.run_config import RunConfig
 from rlcore.api.server_config import frozen_name
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.roles import REFERENCE, own_ranks
 from rlcore.compose.sentences import to_add, unread, unread_flags
 from rlcore.config.layers import Setting
 from rlcore.plugins.registry import Registry
 
+CRITIC, REFERENCE = "critic", "reference"
+
 
 def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registry: Registry) -> Iterator[str]:
     """A critic or reference that is missing, and settings of one that nothing reads."""
-    run, needs = resolved.run, resolved.needs
+    run, roles = resolved.run, resolved.roles
     readers = _readers(resolved, Input.VALUES)
     if readers and resolved.value_loss is None:
         found = f"--value-loss: found none, but {readers[0]} reads a critic's values"
@@ -29,40 +30,82 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
         found = f"--value-loss: found {resolved.value_loss.name!r}, but nothing reads a critic's values"
         reading = [f"--advantage {name}" for name in _names_reading(registry, Kind.ADVANTAGE, Input.VALUES)]
         yield f"{found}{to_add([*reading, '--value-loss none'])}."
-    if not readers:
-        reason = f"there is no critic{to_add(_recipes_with(registry, Kind.VALUE_LOSS))}"
-        own = ("critic_model", "critic_ranks", "critic_warmup_steps", "critic_lr_schedule")
-        yield from unread(run, own, reason)
-        numbers = ("critic_lr_warmup_steps", "critic_min_lr", "critic_weight_decay", "critic_clip_grad")
-        yield from unread_flags(settings, ("critic_lr", *numbers), reason)
-    if Input.REFERENCE_LOG_PROBS not in needs:
-        names = ("reference_model", "reference_ranks", "reference_refresh_every", "kl_unbiased")
+    if CRITIC not in roles:
+        recipes = [entry.recipe for entry in registry.entries(Kind.ALGORITHM)]
+        training = (f"--algo {recipe.name}" for recipe in recipes if recipe.parts.get(Kind.VALUE_LOSS))
+        reason = f"there is no critic{to_add(training)}"
+        yield from _unread_table(CRITIC, run, settings, reason)
+    if REFERENCE not in roles:
         reason = "nothing reads the reference; add --kl-coef"
-        yield from unread(run, (*names, "reference_placement"), reason)
+        yield from unread(run, ("kl_unbiased",), reason)
+        yield from _unread_table(REFERENCE, run, settings, reason)
         yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
-    if run.kl.reference_placement == "swapped" and run.kl.reference_ranks:
+    if run.reference.placement == "swapped" and run.reference.ranks:
         yield (
-            "--reference-placement: found swapped, which borrows the policy's model, but --reference-ranks "
+            "--reference.placement: found swapped, which borrows the policy's model, but --reference.ranks "
             "gives the reference workers of its own; leave one of them out."
         )
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
-    lowest, peak = run.critic.optimizer(run.optimizer).min_lr, run.critic.critic_lr
-    if readers and lowest > peak:
-        flag = "--min-lr" if run.critic.critic_min_lr is None else "--critic-min-lr"
-        yield f"{flag}: found {lowest:g}, expected at most --critic-lr ({peak:g})."
+    lowest, peak = run.critic.optimizer(run.optimizer).min_lr, run.critic.lr
+    if CRITIC in roles and lowest > peak:
+        flag = "--min-lr" if run.critic.min_lr is None else "--critic.min-lr"
+        yield f"{flag}: found {lowest:g}, expected at most --critic.lr ({peak:g})."
 
 
-def role_table_complaints(resolved: Resolved, roles: Collection[str]) -> Iterator[str]:
+def _unread_table(role: str, run: RunConfig, settings: Mapping[str, Setting], reason: str) -> Iterator[str]:
+    """A complaint about each setting in the table of a role that the run does not have."""
+    # Presets and files set numbers of the optimizer for whatever recipe there will be.
+    numbers = OptimizerOptions.model_fields.keys() - {"lr_schedule"}
+    names = [f"{role}.{key}" for key in type(run.roles[role]).model_fields if key not in numbers]
+    yield from unread(run, names, reason)
+    yield from unread_flags(settings, [f"{role}.{key}" for key in sorted(numbers)], reason)
+
+
+def schedule_complaints(run: RunConfig) -> Iterator[str]:
+    """Warm-ups that are longer than the run. Call it once the number of steps is known."""
+    total, alone = run.steps, run.critic.only_steps
+    for name in ("only_steps", "warmup_steps"):
+        steps = getattr(run.critic, name)
+        if steps is not None and steps >= total:
+            flag = flag_name(f"critic.{name}")
+            yield f"{flag}: found {steps}, expected less than --steps ({total})."
+    left = run.policy_steps
+    # The policy's warm-up begins only after the steps that train the critic alone.
+    if 0 < left <= run.optimizer.warmup_steps:
+        most = f"--steps ({total})"
+        if alone:
+            most = f"{left}, the --steps that are left after --critic.only-steps"
+        yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {most}."
+
+
+def adapter_complaints(run: RunConfig) -> Iterator[str]:
+    """Settings of an adapter that there is not, and of a reference that is one with the policy."""
+    lora, reference = run.lora, run.reference
+    if not lora.is_on:
+        names = [f"lora.{name}" for name in type(lora).model_fields]
+        yield from unread(run, names, "the run has no adapter; add --lora.rank")
+        if reference.model == BASE:
+            yield f"--reference.model: found {BASE}, but the run has no adapter; expected {START}."
+        return
+    if reference.model in (START, BASE):
+        reason = "the reference is the policy without its training; leave it out"
+        yield from unread(run, ("reference.placement", "reference.refresh_every"), reason)
+    if lora.source and reference.model == START:
+        reason = f"the reference has the adapter of --lora.from; add --reference.model {BASE}"
+        yield from unread(run, ("reference.ranks",), reason)
+
+
+def role_table_complaints(resolved: Resolved) -> Iterator[str]:
     """Fields of a role that the run does not have, or of a layout that the policy's workers cannot hold."""
-    config = resolved.trainer.config
+    config, roles = resolved.trainer.config, resolved.roles
     for role, fields in resolved.role_fields.items():
         flag = flag_name(f"{role}.{config.table}.{next(iter(fields))}")
         if role not in roles:
             yield f"{flag}: the run has no {role}; leave it out."
-        elif role == REFERENCE and resolved.run.kl.reference_placement == "swapped":
-            yield f"{flag}: the reference borrows the policy's model by --reference-placement swapped."
-        elif role not in own_ranks(resolved.run):
+        elif role == REFERENCE and resolved.run.reference.placement == "swapped":
+            yield f"{flag}: the reference borrows the policy's model by --reference.placement swapped."
+        elif not roles[role].ranks:
             yield from config.beside_complaints(role, resolved.trainer_fields, fields)
 
 
@@ -74,8 +117,10 @@ def role_rank_complaints(resolved: Resolved) -> Iterator[str]:
     """
     config = resolved.trainer.config
     policies = resolved.run.ranks // config.model_ranks(resolved.trainer_fields)
-    for role, ranks in own_ranks(resolved.run).items():
-        found = f"--{role}-ranks: found {ranks}"
+    for role, table in resolved.roles.items():
+        if not (ranks := table.ranks):
+            continue
+        found = f"--{role}.ranks: found {ranks}"
         model = config.model_ranks(resolved.fields_of(role))
         copies = ranks // model
         if ranks % model:
@@ -96,57 +141,48 @@ def _readers(resolved: Resolved, column: Input) -> list[str]:
     return [f"{kind} {part.name!r}" for kind, part in parts if column in part.config.needs]
 
 
-def teacher_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
+def distill_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
     """A teacher that is missing, that nothing reads, or that cannot give what is read."""
     run = resolved.run
     readers = _readers(resolved, Input.TEACHER_LOG_PROBS)
-    readers += ["--distill-coef"] if run.teacher.distill_coef else []
-    model, urls = run.teacher.teacher_model, run.teacher.teacher_url
-    chosen = [f"--teacher-model: found {model!r}"] if model else []
-    chosen += [f"--teacher-url: found {urls[0]!r}"] if urls else []
+    readers += ["--distill-coef"] if run.kl.distill_coef else []
+    model, urls = run.teacher.model, run.scoring_urls
+    chosen = [f"--teacher.model: found {model!r}"] if model else []
+    chosen += [f"{flag}: found {url!r}" for flag, url in urls.items()]
     if chosen and not readers:
         ways = [*_recipes_reading(registry, Input.TEACHER_LOG_PROBS), "--distill-coef"]
         yield f"{chosen[0]}, but nothing reads the teacher{to_add(ways)}."
     if readers and not chosen:
         yield (
-            f"--teacher-model: found none, but {readers[0]} compares with a teacher; add --teacher-model "
-            "PATH or --teacher-url URL."
+            f"--teacher.model: found none, but {readers[0]} compares with a teacher; add --teacher.model "
+            "PATH or --teacher.url URL."
         )
-    if len(chosen) > 1:
+    if model and urls:
         yield f"{chosen[0]}, and {chosen[1]}; expected one teacher."
     if not model:
-        yield from unread(run, ("teacher_ranks",), "no train worker has a teacher; add --teacher-model")
+        yield from unread(run, ["teacher.ranks"], "no train worker has a teacher; add --teacher.model")
     if urls:
         yield from _url_complaints(run, resolved.loss.config.top_tokens)
 
 
 def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:
-    found = f"--teacher-url: found {run.teacher.teacher_url[0]!r}"
-    names = [name for name, _ in run.teacher.teachers]
-    for name, url in run.teacher.teachers:
+    """Addresses that are none, and what an engine cannot give."""
+    for flag, url in run.scoring_urls.items():
         parts = urlsplit(url)
         is_url = parts.scheme in ("http", "https") and parts.netloc
         if not is_url and frozen_name(url) is None:
-            yield f"--teacher-url: found {url!r}, expected a URL such as http://127.0.0.1:30000."
-        if names.count(name) > 1:
-            what = f"the name {name!r}" if name else "a URL without a name"
-            yield f"--teacher-url: found {what} twice; expected NAME=URL, each name once."
+            yield f"{flag}: found {url!r}, expected a URL such as http://127.0.0.1:30000."
+    flag, url = next(iter(run.scoring_urls.items()))
     if run.sampling.temperature != 1.0:
         yield (
-            f"--temperature: found {run.sampling.temperature:g}, but the engine of --teacher-url scores at "
-            "temperature 1; expected 1, or --teacher-model."
+            f"--temperature: found {run.sampling.temperature:g}, but the engine of {flag} scores at "
+            "temperature 1; expected 1, or --teacher.model."
         )
     if top is not None:
         yield (
-            f"{found}, but the loss compares {top.count} tokens of each position, and an engine scores the "
-            "sampled token alone; use --teacher-model."
+            f"{flag}: found {url!r}, but the loss compares {top.count} tokens of each position, and an "
+            "engine scores the sampled token alone; use --teacher.model."
         )
-
-
-def _recipes_with(registry: Registry, kind: Kind) -> list[str]:
-    """The flags of the recipes that have a part of `kind`."""
-    recipes = [entry.recipe for entry in registry.entries(Kind.ALGORITHM)]
-    return [f"--algo {recipe.name}" for recipe in recipes if recipe.parts.get(kind)]
 
 
 def _recipes_reading(registry: Registry, column: Input) -> list[str]:

@@ -1,28 +1,21 @@
-"""The models beside the policy, and their own fields of the trainer: `--critic.TABLE.FIELD`."""
-
-from __future__ import annotations
+"""The models beside the policy, and their own fields of the trainer: `--ROLE.TABLE.FIELD`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rlcore.api.errors import ConfigError
+from rlcore.api.lora import AdapterSpec
+from rlcore.api.part import ModelSpec
+from rlcore.api.roles import ModelKind, RoleSpec
 from rlcore.api.run_config import RunConfig
 
-POLICY, CRITIC, REFERENCE, TEACHER = "policy", "critic", "reference", "teacher"
-"""The roles, and their folders in a checkpoint."""
-ROLES = (CRITIC, REFERENCE, TEACHER)
-"""Those beside the policy."""
-
-
-def own_ranks(run: RunConfig) -> dict[str, int]:
-    """Of each role that has workers of its own, how many."""
-    values = run.values()
-    return {role: ranks for role in ROLES if (ranks := values[f"{role}_ranks"])}
+ROLES = tuple(RunConfig().roles)
+"""The roles beside the policy."""
 
 
 def role_of(name: str) -> tuple[str, str]:
-    """`critic.table.x` → (`critic`, `table.x`); a name without a role → (``, the name)."""
+    """`ROLE.table.x` → (`ROLE`, `table.x`); a name without a role → (``, the name)."""
     role, dot, rest = name.partition(".")
     return (role, rest) if dot and role in ROLES else ("", name)
 
@@ -39,8 +32,19 @@ def role_fields(table: str, passed: Mapping[str, Any]) -> dict[str, dict[str, An
 
 @contextmanager
 def of_role(role: str) -> Iterator[None]:
-    """A `ConfigError` raised inside begins with `Of the critic:`."""
+    """A `ConfigError` raised inside begins with `Of the ROLE:`."""
     try:
         yield
     except ConfigError as error:
         raise ConfigError(f"Of the {role}: {error}") from error
+
+
+def policy_spec(model: ModelSpec, run: RunConfig, adapter: AdapterSpec | None = None) -> RoleSpec:
+    """The policy in `run`. It takes its first step after those that train another model alone."""
+    return RoleSpec(
+        kind=ModelKind.POLICY,
+        model=model,
+        optimizer=run.optimizer.scheduled(run.policy_steps, run.optimizer.warmup_of(run.policy_steps)),
+        replay_routing=run.loss.replay_routing,
+        adapter=adapter,
+    )

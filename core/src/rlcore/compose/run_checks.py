@@ -4,8 +4,6 @@ They run in a fixed order and the first complaint ends the command, so a mistake
 best caught by an early check.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,21 +11,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rlcore.api.columns import TrainsOn
 from rlcore.api.config import flag_name
-from rlcore.api.engine import Engine
 from rlcore.api.errors import ConfigError
-from rlcore.api.inputs import Input, TrainsOn
-from rlcore.api.part import load
-from rlcore.api.records import Kind
+from rlcore.api.marks import Mark
+from rlcore.api.part import Part, load
+from rlcore.api.part_config import TrainerConfig
+from rlcore.api.records import Kind, ModelFamily
+from rlcore.api.roles import BASE, START
 from rlcore.api.run_config import RunConfig
 from rlcore.compose import part_checks, role_checks
+from rlcore.compose.abilities import missing, part_demands, setting_demands
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
 from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
+from rlcore.compose.roles import ROLES
 from rlcore.compose.sentences import unread
+from rlcore.config.fields import marked
 from rlcore.config.layers import Setting
+from rlcore.engines.engine import Engine
 from rlcore.plugins.registry import Registry
 
 URL = "expected a URL such as http://127.0.0.1:30000"
@@ -43,8 +47,9 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
     if "ranks" not in settings:
         run = run.but(ranks=ranks)
     # Absolute, so that a resume finds them from any working directory.
-    names = ("reference_model", "teacher_model", "critic_model", "weights", "engine_weights_dir")
-    paths = {name: str(Path(path).resolve()) for name in names if (path := run.values()[name])}
+    names = ("weights", "engine_weights_dir", "lora.from", *(f"{role}.model" for role in ROLES))
+    values, own = run.values(), ("", START, BASE)
+    paths = {name: str(Path(values[name]).resolve()) for name in names if values[name] not in own}
     run = run.but(**paths, frozen=with_absolute_paths(run.serving.frozen))
     groups = engine_groups(run)
     if groups and "engines" not in settings:
@@ -59,7 +64,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
         check_model(resolved, config)
         for role in resolved.role_fields:
             # A role that names a model of its own is checked when that is read, before the run starts.
-            if not resolved.run.values()[f"{role}_model"]:
+            if resolved.run.roles[role].model in own:
                 check_model(resolved, config, role)
     return resolved
 
@@ -73,7 +78,7 @@ def with_steps_of(resolved: Resolved, prompts: int) -> Resolved:
     if not run.epochs:
         return resolved
     counted = run.but(steps=math.ceil(run.epochs * prompts / run.data.prompts_per_step))
-    for sentence in _schedule_complaints(counted):
+    for sentence in role_checks.schedule_complaints(counted):
         raise ConfigError(sentence)
     return replace(resolved, run=counted)
 
@@ -99,10 +104,11 @@ def _complaints(
     yield from _debug_complaints(resolved, registry)
     yield from _rank_complaints(run, parallel)
     yield from role_checks.role_complaints(resolved, settings, registry)
-    yield from role_checks.role_table_complaints(resolved, _roles(resolved))
+    yield from role_checks.role_table_complaints(resolved)
+    yield from role_checks.adapter_complaints(run)
     yield from role_checks.role_rank_complaints(resolved)
     yield from eval_complaints(resolved, settings)
-    yield from role_checks.teacher_complaints(resolved, registry)
+    yield from role_checks.distill_complaints(resolved, registry)
     yield from part_checks.advantage_complaints(resolved)
     yield from part_checks.correction_complaints(resolved)
     yield from part_checks.part_complaints(resolved)
@@ -115,8 +121,9 @@ def _complaints(
         yield from engine_group_complaints(resolved, counts_engines="engines" in settings)
     else:
         yield from resolved.engine.config.complaints(run, resolved.engine_fields)
-    yield from _bridge_complaints(resolved)
-    yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, _roles(resolved))
+    yield from bridge_complaints(resolved.model.family, resolved.trainer)
+    yield from missing(resolved.trainer, [*part_demands(resolved), *setting_demands(run)])
+    yield from resolved.trainer.config.complaints(run, resolved.trainer_fields, resolved.roles)
     yield from frozen_complaints(resolved)
     if run.sleep != "none":
         yield from _sleep_complaints(resolved)
@@ -136,30 +143,13 @@ def _step_complaints(resolved: Resolved) -> Iterator[str]:
     if run.optimizer.min_lr > run.optimizer.lr:
         yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --lr ({run.optimizer.lr:g})."
     if not run.epochs:
-        yield from _schedule_complaints(run)
+        yield from role_checks.schedule_complaints(run)
     # A pair is never split, so one micro-batch must hold both responses.
     if resolved.trains_on is TrainsOn.PAIRS and longest <= run.optimizer.tokens_per_rank < 2 * longest:
         yield (
             f"--tokens-per-rank: found {run.optimizer.tokens_per_rank}, expected at least {2 * longest}, "
             "which the longest pair takes (twice --max-prompt-tokens plus --max-response-tokens)."
         )
-
-
-def _schedule_complaints(run: RunConfig) -> Iterator[str]:
-    """Warm-ups that are longer than the run. Call it once the number of steps is known."""
-    critic, total = run.critic.critic_warmup_steps, run.steps
-    if critic >= total:
-        yield f"--critic-warmup-steps: found {critic}, expected less than --steps ({total})."
-    own = run.critic.critic_lr_warmup_steps
-    if own is not None and own >= total:
-        yield f"--critic-lr-warmup-steps: found {own}, expected less than --steps ({total})."
-    left = total - critic
-    # The policy's warm-up begins only after that of the critic.
-    if 0 < left <= run.optimizer.warmup_steps:
-        most = f"--steps ({total})"
-        if critic:
-            most = f"{left}, the --steps that are left after --critic-warmup-steps"
-        yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {most}."
 
 
 def _rank_complaints(run: RunConfig, parallel: int) -> Iterator[str]:
@@ -189,23 +179,24 @@ def _debug_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
     if only == "rollout":
         if not resolved.samples:
             yield f"{found} nothing; leave it out."
-        yield from unread(resolved.run, ("save_batches_every", "save_every"), "--only rollout trains nothing")
+        settings = marked(RunConfig, Mark.TRAINING)
+        yield from unread(resolved.run, settings, "--only rollout trains nothing")
 
 
-def _bridge_complaints(resolved: Resolved) -> Iterator[str]:
-    trainer, family = resolved.trainer, resolved.model.family
+def bridge_complaints(family: ModelFamily, trainer: Part[TrainerConfig]) -> Iterator[str]:
+    """A model whose bridge is another trainer's."""
     if trainer.config.needs_bridge and family.trainer != trainer.name:
+        found = f"the bridge of {family.name!r} is written for the trainer {family.trainer!r}"
+        found = "its architecture has no bridge" if "*" in family.architectures else found
         yield (
-            f"--model: the bridge of {family.name!r} is written for the trainer {family.trainer!r}, but "
-            f"the trainer is {trainer.name!r}; expected --trainer {family.trainer}."
+            f"--model: {found}, but the trainer {trainer.name!r} needs one of its own (`rlcore plugins` "
+            f"lists families); expected --trainer {family.trainer}, or a bridge (`rlcore new model`)."
         )
 
 
 def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
     """A trainer sleeps to make room for engines on its own devices; elsewhere `--sleep` has no effect."""
     run, found = resolved.run, f"--sleep: found {resolved.run.sleep}"
-    if not resolved.trainer.config.sleeps:
-        yield f"{found}, but the trainer {resolved.trainer.name!r} cannot leave its devices; leave it out."
     if run.debug.only or resolved.producer.config.makes_batches:
         half = f"--only {run.debug.only}" if run.debug.only else f"--producer {resolved.producer.name}"
         yield f"{found} with {half}, where nobody shares the devices; leave it out."
@@ -217,16 +208,6 @@ def _sleep_complaints(resolved: Resolved) -> Iterator[str]:
             f"{found} with --max-staleness {run.asynchrony.max_staleness}, where trainer and engines work at "
             "the same time; add --partial-rollouts, or leave it out."
         )
-
-
-def _roles(resolved: Resolved) -> frozenset[str]:
-    """The models that train workers hold beside the policy."""
-    present = {
-        "critic": resolved.value_loss is not None,
-        "reference": Input.REFERENCE_LOG_PROBS in resolved.needs,
-        "teacher": bool(resolved.run.teacher.teacher_model),
-    }
-    return frozenset(name for name, is_present in present.items() if is_present)
 
 
 def _asynchrony_complaints(run: RunConfig) -> Iterator[str]:
@@ -308,6 +289,13 @@ def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
         yield "--replay-routing: found true, but the router asks no engine for its experts; drop --router."
 
 
+def engine_count(engine: Engine, run: RunConfig, fields: Mapping[str, Any], *, gpu: bool = True) -> int:
+    """How many engines with `fields` the run starts: `--engines`; else as many as share its workers' GPUs."""
+    gpus = engine.devices(fields) if gpu and run.debug.only != "rollout" else 0
+    default = max(1, run.ranks // gpus) if gpus and run.placement == "colocate" else 1
+    return run.serving.engines or default
+
+
 def check_engine_placement(
     engine: Engine, run: RunConfig, count: int, fields: Mapping[str, Any], hf_config: Mapping[str, Any] | None
 ) -> None:
@@ -350,6 +338,6 @@ def _external_complaints(run: RunConfig) -> Iterator[str]:
             yield "--engine-url: found a user or password in it; set RLCORE_ENGINE_TOKEN instead."
     if len(set(run.serving.engine_url)) < len(run.serving.engine_url):
         yield f"--engine-url: found {', '.join(run.serving.engine_url)}; expected each server once."
-    if run.serving.engines not in (1, len(run.serving.engine_url)):
+    if run.serving.engines not in (None, len(run.serving.engine_url)):
         named = len(run.serving.engine_url)
         yield f"--engines: found {run.serving.engines}, but --engine-url names {named}; leave --engines out."

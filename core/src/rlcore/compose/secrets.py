@@ -1,7 +1,5 @@
 """Settings without their secrets, for run folders and trackers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,12 +1,12 @@
 """From a file and flags to a `Selection`: who suggests what, and which layer wins."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rlcore.api.columns import TrainsOn
 from rlcore.api.errors import ConfigError
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.records import Algorithm, Kind
 from rlcore.compose import evals, frozen, lookup, models
 from rlcore.compose.lookup import DATA, TASK
@@ -41,7 +41,7 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         weaker = [_scaled(layer, entries[Kind.ALGORITHM]) for layer in weaker]
         weaker.append(_recipe_layer(entries[Kind.ALGORITHM]))
     wanted = default_kinds(source)
-    choices = layers.merge([default_choices(registry, wanted), *weaker, *stack])
+    choices = layers.merge([default_choices(registry, wanted, stack), *weaker, *stack])
     recipe = entries[Kind.ALGORITHM].recipe if Kind.ALGORITHM in entries else None
     if recipe and recipe.trains_on is not TrainsOn.ROLLOUTS:
         _refuse_rollout_parts(recipe, chosen)
@@ -54,12 +54,9 @@ def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
         if kind.value in choices and not (kind in OPTIONAL_KINDS and choices[kind.value].value == NONE)
     }
     lists = {kind: lookup.find_entries(registry, kind, choices.get(kind.value)) for kind in LIST_KINDS}
-    # `--tracker` adds to the trackers that write the run's files; it cannot switch them off.
-    always = () if registry.default_clash(Kind.TRACKER) else registry.defaults(Kind.TRACKER)
-    lists[Kind.TRACKER] = (*always, *(entry for entry in lists[Kind.TRACKER] if entry not in always))
     # Two plugins may offer one default: that matters only where nothing else chooses the part.
     missing = [kind for kind in wanted if kind.value not in choices]
-    missing += [Kind.TRACKER] if source else [Kind.TRACKER, Kind.SOURCE]
+    missing += [] if source else [Kind.SOURCE]
     weights = lookup.reward_weights(choices.get(Kind.REWARD.value))
     parts = [*(entries[kind] for kind in SINGLE_KINDS if kind in entries), *itertools.chain(*lists.values())]
     # Weakest first. A part may suggest settings that the recipe, a file or a flag then overrides.
@@ -107,10 +104,17 @@ def default_kinds(source: Entry | None) -> list[Kind]:
     return [Kind.GENERATOR, Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER, *([Kind.REWARD] if is_task else [])]
 
 
-def default_choices(registry: Registry, kinds: Iterable[Kind]) -> Layer:
-    """The parts that plugins mark as the default of their kind. Those that clash are left out."""
+def default_choices(registry: Registry, kinds: Iterable[Kind], stack: Sequence[Layer]) -> Layer:
+    """The parts that plugins mark as the default of their kind. Those that clash are left out.
+
+    A setting of one cluster alone chooses this cluster, since where a run is changes none of its numbers.
+    """
     clear = [kind for kind in kinds if not registry.default_clash(kind)]
     defaults = {kind.value: entry.record.name for kind in clear if (entry := registry.default(kind))}
+    fields = {name.partition(".")[2] for name in layers.merge(stack) if name.startswith("cluster.")}
+    clusters = [entry for entry in registry.entries(Kind.CLUSTER) if fields <= {*entry.config.model_fields}]
+    if fields and len(clusters) == 1 and Kind.CLUSTER in clear:
+        defaults[Kind.CLUSTER.value] = clusters[0].record.name
     return lookup.with_reward_list(Layer(label="default", values=defaults))
 
 

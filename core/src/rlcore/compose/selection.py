@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
-from rlcore.api.config import Config, fields_of, flag_name
+from rlcore.api.columns import TrainsOn
+from rlcore.api.config import Config, fields_of, flag_name, named_field
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
@@ -42,7 +42,7 @@ CHOICES: Mapping[str, str] = {
     EVAL: "also evaluate on NAME=PATH, or NAME=TASK",
     "advantage": "advantage estimator",
     "loss": "loss",
-    "value_loss": "loss of the critic",
+    "value_loss": "loss of the value model",
     "correction": "weighs off-policy tokens",
     "generator": "rollout generator: NAME or FILE.py:FUNCTION",
     "reward": "reward: NAME or FILE.py:FUNCTION; with =WEIGHT in a sum of several",
@@ -186,7 +186,8 @@ class Selection:
         known = set(self.known())
         for layer in self.layers:
             for name in layer.values:
-                if name not in known and not self.passes_through(name, layer):
+                is_known = name in known or named_field(RunConfig, name) is not None
+                if not is_known and not self.passes_through(name, layer):
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
         # A recipe's --steps must not contradict the user's --epochs: only the stronger one counts.
@@ -216,7 +217,7 @@ class Selection:
             return False
         if table in (FROZEN, ENGINE_GROUP) and not role:
             return True  # fields of servers, which the engine checks once all names are known
-        # A role (`critic.TABLE.FIELD`) has fields of the trainer alone.
+        # A role (`ROLE.TABLE.FIELD`) has fields of the trainer alone.
         owners = [
             owner
             for owner, config in table_owners(self.registry)
@@ -300,7 +301,10 @@ class Selection:
         return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
 
     def _dotted(self, name: str) -> str | None:
-        """A field of a table, selected or not, that is spelled without the dot."""
+        """A setting of a role, or a field of a table, selected or not, that is spelled without the dot."""
+        for setting in fields_of(RunConfig):
+            if setting.replace(".", "_", 1) == name:
+                return setting
         owned = (config.table for _, config in table_owners(self.registry))
         table = next((table for table in owned if name.startswith(f"{table}_")), None)
         return f"{table}.{name.removeprefix(f'{table}_')}" if table else None

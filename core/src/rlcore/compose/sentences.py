@@ -1,7 +1,5 @@
 """Pieces of the sentences that refuse settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ def as_flag(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]:
+def unread(run: RunConfig, names: Iterable[str], reason: str) -> Iterator[str]:
     """A complaint about each of the settings `names` that does not have its default: nothing reads it,
     for `reason`.
     """
@@ -24,7 +22,7 @@ def unread(run: RunConfig, names: tuple[str, ...], reason: str) -> Iterator[str]
             yield f"{flag_name(name)}: found {as_flag(run.values()[name])}, but {reason}."
 
 
-def unread_flags(settings: Mapping[str, Setting], names: tuple[str, ...], reason: str) -> Iterator[str]:
+def unread_flags(settings: Mapping[str, Setting], names: Iterable[str], reason: str) -> Iterator[str]:
     """Like `unread`, for settings such as a learning rate, which a recipe or a file may set all the same.
 
     Only a flag shows that the user meant it. A file may be the output of `--dry-run`, which holds every

@@ -1,4 +1,4 @@
-"""The types of config fields: in words for errors and help, and parsed from the text of a flag."""
+"""The fields of configs: their marks, their types in words, and values from the text of a flag."""
 
 import json
 import types
@@ -9,6 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from rlcore.api.config import Config, fields_of
+from rlcore.api.marks import Mark
 from rlcore.api.types import parse_json
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
@@ -111,3 +113,14 @@ def _word(choice: Any) -> str:
     if get_origin(choice) in (dict, Mapping) or choice is dict:
         return "a table"
     return _WORDS.get(choice, getattr(choice, "__name__", str(choice)))
+
+
+def has_mark(field: FieldInfo, mark: Mark) -> bool:
+    """Whether `setting` has declared `field` with `mark`."""
+    extra = field.json_schema_extra
+    return isinstance(extra, dict) and mark in Mark(extra.get("marks", 0))
+
+
+def marked(config: type[Config], mark: Mark) -> tuple[str, ...]:
+    """The names of the settings of `config` that have `mark`."""
+    return tuple(name for name, field in fields_of(config).items() if has_mark(field, mark))

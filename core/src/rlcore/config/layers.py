@@ -6,14 +6,13 @@ from, so that an error can name the flag or the file.
 
 import dataclasses
 import json
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rlcore.api.config import Config, fields_of, flag_name, nested
+from rlcore.api.config import Config, fields_of, flag_name, named_field, nested
 from rlcore.api.errors import ConfigError
 from rlcore.config.fields import describe, from_text, is_optional
 from rlcore.config.toml import NONE
@@ -66,23 +65,18 @@ def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "
 
     Raises `ConfigError`: one sentence that names the setting, what was found and what was expected.
     """
-    prefix = f"{table}." if table else ""
+    given = of_table(table, settings) if table else settings
     raw: dict[str, Any] = {}
-    for key, field in fields_of(config).items():
-        if (setting := settings.get(prefix + key)) is None:
+    fields = fields_of(config)
+    for key, setting in given.items():
+        field = fields.get(key) or named_field(config, key)
+        if field is None:
             continue
         raw[key] = setting.value
         if setting.value == NONE and is_optional(field.annotation):
             raw[key] = None
         elif not setting.layer.label:  # a flag gives text, a file typed values
             raw[key] = from_text(field.annotation, setting.value)
-        if field.deprecated:
-            warnings.warn(
-                f"{setting.layer.at(prefix + key)} is deprecated, and the next minor release has no such "
-                f"setting: {field.deprecation_message}.",
-                FutureWarning,  # Python shows this one to users too
-                stacklevel=2,
-            )
     try:
         # By way of JSON, where strict validation still takes a list for a tuple and a text for a path.
         return config.model_validate_json(json.dumps(nested(config, raw), default=str), strict=True)
@@ -95,21 +89,23 @@ def _sentence(
 ) -> str:
     first = error.errors(include_url=False)[0]  # one sentence: the next run tells of the next fault
     reason = str(first.get("ctx", {}).get("error", first["msg"])).removesuffix(".")
-    fields = fields_of(config)
-    key = next((str(place) for place in first["loc"] if place in fields), None)
-    if key is None:
+    fields, places = fields_of(config), [str(place) for place in first["loc"]]
+    # `ROLE.lr` is in its table, and `lr` in a group whose name no setting has in front.
+    dotted = [".".join(places[begin:end]) for begin in range(2) for end in range(len(places), begin, -1)]
+    found = ((name, fields.get(name) or named_field(config, name)) for name in dotted)
+    key, field = next(((name, field) for name, field in found if field is not None), ("", None))
+    if field is None:
         return f"[{table}]: {reason}." if table and not reason.startswith("--") else f"{reason}."
     name = f"{table}.{key}" if table else key
-    field = fields[key]
     if first["type"] == "missing":
         return f"{flag_name(name)} is missing: {field.description or describe(field)}."
     setting = settings[name]
     is_plain = first["type"] in ("int_type", "float_type", "bool_type")
     is_quoted = is_plain and setting.layer.label and isinstance(setting.value, str)
-    found = f"{setting.layer.at(name)}: found {'the text ' if is_quoted else ''}{shown(setting.value)}"
+    at = f"{setting.layer.at(name)}: found {'the text ' if is_quoted else ''}{shown(setting.value)}"
     if first["type"] in ("value_error", "assertion_error"):
-        return f"{found}: {reason}."
-    return f"{found}, expected {describe(field)}."
+        return f"{at}: {reason}."
+    return f"{at}, expected {describe(field)}."
 
 
 def shown(value: Any) -> str:

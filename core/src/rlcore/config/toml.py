@@ -12,14 +12,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlcore.api.config import tree_of
 from rlcore.api.errors import ConfigError
+from rlcore.api.run_config import RunConfig
 
 CHOICE = "name"
 """The key of a table that names the part."""
 
 NESTED: Mapping[str, int] = {
     **dict.fromkeys(("filter", "correction", "reward", "model_hook", "tracker", "callback"), 2),
-    **dict.fromkeys(("frozen", "engine_group", "critic", "reference", "teacher"), 2),
+    **dict.fromkeys(("frozen", "engine_group", *RunConfig().roles), 2),
     "eval": 3,
 }
 """Tables that contain tables of settings, with their depth. All other tables have depth 1."""
@@ -69,14 +71,8 @@ def dump_settings(flat: Mapping[str, Any]) -> str:
 
     # `loss` is a value and a table at once where `loss.clip` is set too: its value moves into the table.
     heads = {name[:place] for name in flat for place, letter in enumerate(name) if letter == "."}
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        *tables, key = [*name.split("."), CHOICE] if name in heads else name.split(".")
-        into = tree
-        for table in tables:
-            into = into.setdefault(table, {})
-        into[key] = _plain(value)
-    return tomli_w.dumps(tree)
+    named = {f"{name}.{CHOICE}" if name in heads else name: _plain(value) for name, value in flat.items()}
+    return tomli_w.dumps(tree_of(named))
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,5 @@
 """Cursors over prompts: an order for each epoch, a mix of sources by weight, a curriculum by success rate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

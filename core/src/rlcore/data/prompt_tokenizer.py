@@ -1,35 +1,46 @@
 """Prompts to token ids."""
 
-from __future__ import annotations
-
+import logging
 import re
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from rlcore.api.chat import chat_text
 from rlcore.api.errors import DataError
 from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer, load_tokenizer, template_text, text_ids
 from rlcore.api.types import Messages, Prompt
+from rlcore.data.chat import chat_text
+from rlcore_machine.time_limit import time_limit
 
 _LONGEST, _CHARACTERS_A_TOKEN = 2**20, 64
 """A text is refused before it is tokenized if it has more characters than this, in all or for each allowed
 token.
 """
+TEMPLATE_S = 5.0
+"""Seconds that a chat template may take for the first chat, with its compilation."""
+
+_log = logging.getLogger(__name__)
 
 
 class PromptTokenizer:
-    """Text becomes ids without special tokens; messages go through the tokenizer's chat template."""
+    """Messages become ids by the tokenizer's chat template, and a text by the tokenizer alone.
+
+    A text gets no special token but the one that the tokenizer begins every text with, as Llama's and Gemma's
+    do.
+    """
 
     def __init__(self, tokenizer: Tokenizer, max_prompt_tokens: int) -> None:
         self.tokenizer = tokenizer
+        begin = tokenizer.encode("", add_special_tokens=True)[:1]
+        self._begin = tuple(token for token in begin if token == getattr(tokenizer, "bos_token_id", None))
         self._limit = max_prompt_tokens
-        self._shows_tools = False
+        self._rendered = self._shows_tools = False
         self._variables: set[str] = set()
 
     @classmethod
-    def load(cls, path: str | Path, *, max_prompt_tokens: int) -> PromptTokenizer:
+    def load(cls, path: str | Path, *, max_prompt_tokens: int) -> "PromptTokenizer":
         """From the tokenizer of a local Hugging Face directory."""
         return cls(load_tokenizer(path), max_prompt_tokens)
 
@@ -65,7 +76,7 @@ class PromptTokenizer:
         later.
         """
         for prompt in islice(prompts, CHECKED_AHEAD):
-            if not isinstance(prompt.text, str) or len(prompt.text.encode()) > self._limit:
+            if not isinstance(prompt.text, str) or len(prompt.text.encode()) + 1 > self._limit:
                 self.encode(prompt)
 
     def unknown(self, prompts: Iterable[Prompt]) -> str:
@@ -84,7 +95,8 @@ class PromptTokenizer:
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt.text, str):
-            return text_ids(self.tokenizer, prompt.text)
+            ids = text_ids(self.tokenizer, prompt.text)
+            return ids if ids[:1] == self._begin else (*self._begin, *ids)
         # jinja ignores a variable that a template does not use: a misspelt one would have no effect.
         for name in prompt.chat_template_kwargs.keys() - self._variables:
             if not re.search(rf"\b{re.escape(name)}\b", template_text(self.tokenizer) or ""):
@@ -93,22 +105,40 @@ class PromptTokenizer:
                     "tokenizer's has no such variable."
                 )
             self._variables.add(name)
-        text = self.template(prompt, prompt.text)
+        going_on = prompt.text[-1].get("role") == "assistant"
+        with time_limit(TEMPLATE_S) if not self._rendered else nullcontext():
+            text = self.template(prompt, prompt.text, continue_final_message=going_on)
+        # A template of a model for images may take content in parts alone: all prompts would be the same.
+        last = prompt.text[-1]
+        asked = last.get("content") or ""
+        pieces = [asked] if isinstance(asked, str) else [part["text"] for part in asked]
+        if last.get("role") == "user" and any(piece.strip() not in text for piece in pieces):
+            raise DataError(
+                f"The prompt {prompt.prompt_id!r}: the chat template leaves out its last message."
+            )
+        ids = text_ids(self.tokenizer, text)
+        if not self._rendered and ids[:1] != self._begin != ():
+            _log.warning(
+                "Chats begin without %r, with which the tokenizer begins a text: its template writes none.",
+                self.tokenizer.decode(self._begin, skip_special_tokens=False),
+            )
+        self._rendered = True
         # Once is enough: whether a template shows tools does not depend on the prompt.
         if prompt.tools and not self._shows_tools:
-            if text == self.template(replace(prompt, tools=()), prompt.text):
+            if text == self.template(replace(prompt, tools=()), prompt.text, continue_final_message=going_on):
                 raise DataError(
                     f"The prompt {prompt.prompt_id!r} has tools, but the chat template of the tokenizer shows"
                     " none; expected a model that was made for tools."
                 )
             self._shows_tools = True
-        return text_ids(self.tokenizer, text)
+        return ids
 
-    def template(self, prompt: Prompt, messages: Messages, *, generation: bool = True) -> str:
-        """The text of `messages`. Raises `DataError` naming `prompt` where the chat template fails."""
+    def template(self, prompt: Prompt, messages: Messages, **end: bool) -> str:
+        """The text of `messages`, which ends as `chat_text` says.
+
+        Raises `DataError` naming `prompt` where the chat template fails.
+        """
         try:
-            return chat_text(
-                self.tokenizer, messages, prompt.tools, prompt.chat_template_kwargs, generation=generation
-            )
+            return chat_text(self.tokenizer, messages, prompt.tools, prompt.chat_template_kwargs, **end)
         except DataError as error:
             raise DataError(f"The prompt {prompt.prompt_id!r}: {error}") from error

@@ -1,7 +1,5 @@
 """Several sources in given proportions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """Files of data, on disk or behind a URL."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import IO

@@ -1,7 +1,5 @@
 """Which models are sequence classifiers: they give scores of a text, as reward models do, and no tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

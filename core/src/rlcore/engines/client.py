@@ -1,17 +1,15 @@
-"""`EngineClient`: asks one engine server, over SGLang's native HTTP protocol."""
+"""`EngineClient`: asks one engine server, over rlcore's HTTP protocol, which began as SGLang's."""
 
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
 from rlcore.api.errors import EngineError
-from rlcore.api.generation import Completion
+from rlcore.api.generation import Completion, Request
 from rlcore.api.packed import PackedFloats
-from rlcore.api.types import Sampling
 from rlcore.engines import client_wire as wire
 from rlcore.engines.client_answers import (
     INPUT,
@@ -25,13 +23,12 @@ from rlcore.engines.client_http import Http, RefusedError
 from rlcore.engines.client_wire import ABORT, GENERATE, Capabilities
 from rlcore.engines.tally import EngineTally
 
-ROUTING_HEADER = "X-SMG-Routing-Key"
-"""The header by which sglang-router keeps requests together under `consistent_hashing`."""
 FLUSH_TRIES = 50
 FLUSH_WAIT_S = 0.1
 SHOWN_CHARS = 80
 
 PauseMode = Literal["abort", "in_place", "retract"]
+"""What a pause does to running requests: end them, hold them with their KV cache, or hold them without it."""
 _LOADS = ("num_running_reqs", "num_waiting_reqs")
 MemoryTag = Literal["weights", "kv_cache", "cuda_graph"]
 
@@ -41,8 +38,8 @@ class EngineClient:
 
     `timeout_s` bounds one generation request, `control_timeout_s` any other. At most `concurrency`
     generation requests are under way at once. Empty prompts, and ids outside `vocab_size` where that is
-    given, are refused here, because one of them ends an SGLang server. `routed_experts`: completions come
-    with the experts that the engine chose. Every failure is an EngineError; nothing is sent twice but
+    given, are refused here, because one of them may end a server. `routed_experts`: completions come with
+    the experts that the engine chose. Every failure is an EngineError; nothing is sent twice but
     `flush_cache`.
     """
 
@@ -57,8 +54,12 @@ class EngineClient:
         vocab_size: int | None = None,
         routed_experts: bool = False,
         capabilities: Capabilities | None = None,
+        headers: Callable[[Request], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """`capabilities`: those of the servers behind a router, since a router can't be asked for its own."""
+        """`capabilities`: those of the servers behind a router, since a router can't be asked for its own.
+
+        `headers`: those that a router needs with a request (`Router.headers`).
+        """
         self._http = Http(url, token)
         self._timeout_s = timeout_s
         self._control_s = control_timeout_s
@@ -67,6 +68,7 @@ class EngineClient:
         self._vocab_size = vocab_size
         self._routed_experts = routed_experts
         self._capabilities = capabilities
+        self._headers = headers
         # A request's id → the ids of its samples at the server, by which they can be aborted.
         self._running: dict[str, list[str]] = {}
         self._tally = EngineTally()
@@ -88,46 +90,29 @@ class EngineClient:
 
     # --- generation ------------------------------------------------------------------------------------
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int = 1,
-        seed: int | None = None,
-        rid: str | None = None,
-        session: str | None = None,
-        routing_key: str | None = None,
-    ) -> list[Completion]:
-        """`n` completions of one prompt, in the order of their seeds.
+    async def generate(self, request: Request) -> list[Completion]:
+        """The completions of one request, in the order of their seeds.
 
-        `routing_key`: for a router, which may send all requests of one key to one engine. `session`: for the
-        client of an engine that begins requests together; here it means nothing.
-
-        `token_ids` are exactly what was sampled, a stop token included; `text` ends before the stop.
+        `request.session` is for the client of an engine that begins requests together, and has no effect
+        here. `token_ids` are exactly what was sampled, a stop token included; `text` ends before the stop.
         A completion that was aborted holds what had been sampled (`finish_reason` "abort").
         """
-        body, rid = await self._generate_body(input_ids, sampling, n, seed, rid)
-        headers = {} if routing_key is None else {ROUTING_HEADER: routing_key}
-        return await self._completions(rid, body, self._answered(body, headers), prompt_tokens=len(input_ids))
+        body = await self._generate_body(request)
+        return await self._completions(request, body, self._answered(body, self._headers(request)))
 
-    async def stream(
-        self, input_ids: Sequence[int], sampling: Sampling, *, seed: int | None = None, rid: str | None = None
-    ) -> AsyncIterator[Completion]:
+    async def stream(self, request: Request) -> AsyncIterator[Completion]:
         """One completion as it grows: each item holds all tokens so far, the last one is complete.
 
-        Until then `finish_reason` is "pending".
+        Until then `finish_reason` is "pending". `request.n` must be 1.
         """
-        body, rid = await self._generate_body(input_ids, sampling, 1, seed, rid)
+        body = {**await self._generate_body(request), "stream": True}
         async with self._slots:
-            self._running[rid] = _as_list(body["rid"])
+            self._running[request.rid] = _as_list(body["rid"])
             try:
-                async for event in self._http.events(
-                    GENERATE, {**body, "stream": True}, timeout_s=self._timeout_s
-                ):
-                    yield wire.completion(event, prompt_tokens=len(input_ids))
+                async for event in self._http.events(GENERATE, body, timeout_s=self._timeout_s):
+                    yield self._completion(event, prompt_tokens=len(request.input_ids))
             finally:
-                del self._running[rid]
+                del self._running[request.rid]
 
     async def score(self, token_ids: Sequence[int], *, start: int = 1) -> PackedFloats:
         """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0."""
@@ -161,8 +146,8 @@ class EngineClient:
             await self._control(ABORT, {"rid": "", "abort_all": True})
             return
         # A request that has ended meanwhile has nothing left to abort.
-        for each in self._running.get(rid, ()):
-            await self._end(each)
+        for sample_id in self._running.get(rid, ()):
+            await self._end(sample_id)
 
     async def pause(self, mode: PauseMode) -> None:
         """Stops generation: `abort` ends the requests, `in_place` keeps caches, `retract` drops them."""
@@ -214,15 +199,15 @@ class EngineClient:
     async def capabilities(self) -> Capabilities:
         """What the server can do; asked once."""
         if self._capabilities is None:
-            info = await self.server_info()
-            endpoints = info.get("capabilities")
-            if endpoints is None:  # SGLang names its endpoints here only
-                endpoints = (await self._told("/openapi.json", "paths"))["paths"]
-            self._capabilities = wire.capabilities(info, endpoints)
+            self._capabilities = wire.capabilities(await self._features())
         return self._capabilities
 
+    async def _features(self) -> Mapping[str, Any]:
+        """What the server says of its settings, paths and abilities, as `wire.capabilities` reads it."""
+        return await self.server_info()
+
     async def flush_cache(self) -> None:
-        """Empties the prefix cache. Retried: SGLang refuses for a moment after a response."""
+        """Empties the prefix cache. Retried: a server with requests under way refuses, by HTTP 400."""
         for attempt in range(FLUSH_TRIES):
             try:
                 await self._control("/flush_cache", {})
@@ -233,10 +218,7 @@ class EngineClient:
             await asyncio.sleep(FLUSH_WAIT_S)
 
     async def release_memory(self, *tags: MemoryTag) -> None:
-        """Gives the devices' memory of `tags` back, or all of it.
-
-        The server must be idle, as `flush_cache` finds out; SGLang dies of it otherwise.
-        """
+        """Gives the devices' memory of `tags` back, or all of it. The server must be idle (`flush_cache`)."""
         await self._control("/release_memory_occupation", {"tags": list(tags or get_args(MemoryTag))})
 
     async def resume_memory(self, *tags: MemoryTag) -> None:
@@ -283,35 +265,28 @@ class EngineClient:
 
     # --- within ----------------------------------------------------------------------------------------
 
-    async def _generate_body(
-        self, ids: Sequence[int], sampling: Sampling, n: int, seed: int | None, rid: str | None
-    ) -> tuple[dict[str, Any], str]:
-        self._check_ids(ids)
-        rid = rid or uuid.uuid4().hex
+    async def _generate_body(self, request: Request) -> dict[str, Any]:
+        self.check(request)
         can = await self.capabilities()
-        experts = self._routed_experts
-        body = wire.generate_body(ids, sampling, n=n, seed=seed, rid=rid, can=can, routed_experts=experts)
-        return body, rid
+        return wire.generate_body(request, can=can, routed_experts=self._routed_experts)
 
     async def _completions(
-        self,
-        rid: str,
-        body: Mapping[str, Any],
-        answering: Coroutine[Any, Any, list[Any]],
-        *,
-        prompt_tokens: int,
+        self, request: Request, body: Mapping[str, Any], answering: Coroutine[Any, Any, list[Any]]
     ) -> list[Completion]:
-        """What comes of the request `rid`, once `answering` has its answers. Until then it may be aborted."""
+        """The completions of a request, read from what `answering` returns. Until then it may be aborted."""
         # `answering` has not begun yet, so the request can be aborted as soon as it is sent.
-        self._running[rid] = _as_list(body["rid"])
+        self._running[request.rid] = _as_list(body["rid"])
         try:
             answers = await answering
         finally:
-            del self._running[rid]
+            del self._running[request.rid]
         for answer in answers:
             self._tally.note(answer["meta_info"])
-        read = partial(wire.completion, prompt_tokens=prompt_tokens)
+        read = partial(self._completion, prompt_tokens=len(request.input_ids))
         return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
+
+    def _completion(self, answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
+        return wire.completion(answer, prompt_tokens=prompt_tokens)
 
     async def _answered(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> list[Any]:
         """What the server answers to one request, a sample each."""
@@ -319,9 +294,16 @@ class EngineClient:
             answer = await self._http.post_bytes(GENERATE, body, timeout_s=self._timeout_s, headers=headers)
             return _as_list(await read_answers(answer))
 
-    async def _end(self, rid: str) -> None:
+    async def _end(self, sample_id: str) -> None:
         """Ends one sample, by its id on the wire."""
-        await self._control(ABORT, {"rid": rid})
+        await self._control(ABORT, {"rid": sample_id})
+
+    def check(self, request: Request) -> None:
+        """EngineError for a request that no engine of this kind can answer, whatever its server can do."""
+        self._check_ids(request.input_ids)
+        for name in ("media", "adapter"):
+            if value := getattr(request, name):
+                raise EngineError(f"A request has {name}={value!r}; no engine of rlcore takes {name} yet.")
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:

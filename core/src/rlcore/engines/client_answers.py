@@ -6,8 +6,6 @@ numbers are cut out of the text and read into packed ones, sample by sample; bet
 on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import binascii
 import math

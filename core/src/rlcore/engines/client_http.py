@@ -15,7 +15,7 @@ from rlcore.engines.client_answers import in_turn
 
 MESSAGE_CHARS = 600
 KEPT_S = 2.0
-"""Seconds to keep an idle connection. Uvicorn, SGLang's server, closes it after 5 s."""
+"""Seconds to keep an idle connection. Uvicorn closes it after 5 s."""
 JSON = {"Content-Type": "application/json"}
 LINES = {"Accept": "application/x-ndjson"}
 MAX_EVENT_BYTES = 1 << 26  # an event of a stream is one line that holds all tokens so far
@@ -126,9 +126,7 @@ class Http:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response, to be read within. RefusedError, or UnreachableError if it does not come whole."""
         if self._is_closed:
-            raise UnreachableError(
-                f"The connection to the engine at {self.url} is closed: {path} is not sent."
-            )
+            raise UnreachableError(f"The connection to the engine {self.url} is closed: {path} is not sent.")
         # Not in `__init__`: a session belongs to the event loop in which it is made.
         if self._session is None:
             # A kept connection that the server has just closed looks like a failed POST, which may not be

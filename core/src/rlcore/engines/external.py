@@ -1,7 +1,5 @@
 """Engines that somebody else started: checked before the run, given weights by disk, never stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -10,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api.dtypes import DTYPE_OF_NAME
+from rlcore.api.engine import TOKEN_VARIABLE
 from rlcore.api.errors import ConfigError, EngineError
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import RefusedError
 from rlcore_machine.tasks import together
 
-TOKEN = "RLCORE_ENGINE_TOKEN"
-"""The environment variable with the bearer token of the servers, which no file may hold."""
 _POLL_S = 1.0
 
 
@@ -31,7 +28,7 @@ class Wanted:
 
 def token() -> str | None:
     """The servers' token, if they have one."""
-    return os.environ.get(TOKEN) or None
+    return os.environ.get(TOKEN_VARIABLE) or None
 
 
 Asks = Callable[..., EngineClient]
@@ -48,7 +45,7 @@ def check_all(urls: Sequence[str], wanted: Wanted, client: Asks, *, limit_s: flo
                 info, model = await asking.server_info(), await asking.model_info()
             except EngineError as error:
                 if isinstance(error, RefusedError) and error.status == 401:
-                    wrong = f"the server refused the token, expected its own in {TOKEN}"
+                    wrong = f"the server refused the token, expected its own in {TOKEN_VARIABLE}"
                     raise ConfigError(f"--engine-url {url}: {wrong}.") from error
                 raise ConfigError(f"--engine-url {url}: {error}") from error
         for name, found, expected in _differences(info, model, wanted):

@@ -1,16 +1,14 @@
 """`Fleet`: all engines of a run. If a server is lost, another one answers its requests."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from rlcore.api.generation import Completion
-from rlcore.api.types import Sampling
+from rlcore.api.generation import Completion, Request
 from rlcore.engines.client import EngineClient
-from rlcore.engines.supervised_engine import LostError, RunningServer, SupervisedEngine
+from rlcore.engines.lifecycle import LostError, RunningServer
+from rlcore.engines.supervised_engine import SupervisedEngine
 from rlcore_machine.tasks import first
 
 T = TypeVar("T")
@@ -39,56 +37,63 @@ class Fleet:
         self._has_sessions: bool | None = None
 
     @property
-    def clients(self) -> list[FleetEngine]:
+    def clients(self) -> "list[FleetEngine]":
         """One for each engine, in their order."""
         return [FleetEngine(self, home, engine) for home, engine in enumerate(self._engines)]
 
-    async def answer(
-        self, home: int, session: str | None, ask: Callable[[EngineClient, str | None], Awaitable[T]]
-    ) -> T:
-        """Call `ask` with a server, preferably that of engine `home`, and the session's name there."""
-        engine, server, name = await self._placed(home, session)
+    async def answer(self, home: int, ask: Callable[[EngineClient], Awaitable[T]]) -> T:
+        """The result of `ask` with a server, preferably that of engine `home`."""
         while True:
-            with contextlib.suppress(LostError):
-                return await engine.once(server, ask(server.client, name))
-            # The other requests of its session have been answered, or are asked again just like this one.
             engine, server = await self._serving(home)
-            name = None
+            with contextlib.suppress(LostError):
+                return await engine.requests.once(server, ask(server.client))
+
+    async def generate(self, home: int, request: Request) -> list[Completion]:
+        """The completions of a server, preferably that of engine `home`."""
+        engine, server, session = await self._placed(home, request)
+        request = replace(request, session=session)
+        with contextlib.suppress(LostError):
+            return await engine.requests.once(server, server.client.generate(request))
+        # The other requests of its session have been answered, or are asked again just like this one.
+        request = replace(request, session=None)
+        return await self.answer(home, lambda client: client.generate(request))
 
     async def _placed(
-        self, home: int, session: str | None
+        self, home: int, request: Request
     ) -> tuple[SupervisedEngine, RunningServer, str | None]:
-        """The server of a request, and what the session "NAME/N" is called there.
+        """The server of a request, and what its session "NAME/N" is called there.
 
         All N go to one server. Where it is lost before all have come, the rest go alone.
         """
         engine, server = await self._serving(home)
-        if session is None:
+        if request.session is None or not await self._takes_sessions():
             return engine, server, None
-        if self._has_sessions is None:  # asked once: the servers are all alike
-            can = await self._engines[0].with_client(lambda client: client.capabilities())
-            self._has_sessions = can.sessions
-        if not self._has_sessions:
-            return engine, server, None
-        name, _, size = session.rpartition("/")
+        name, _, size = request.session.rpartition("/")
         # The first request of a session chooses the server, for the others may find another one serving.
         new = Joint(engine=engine, server=server, awaited=int(size))
-        joint = self._joint.setdefault((home, session), new)
+        joint = self._joint.setdefault((home, request.session), new)
         joint.awaited -= 1
         if not joint.awaited:
-            del self._joint[home, session]
+            del self._joint[home, request.session]
         if joint.server.ended.done():
             return engine, server, None
         # several homes may share a server, which must not take their sessions for one
         return joint.engine, joint.server, f"{name}.{home}/{size}"
 
+    async def _takes_sessions(self) -> bool:
+        """Whether the servers begin requests together. Asked once, for they are all alike."""
+        if self._has_sessions is None:
+            can = await self._engines[0].requests.with_client(lambda client: client.capabilities())
+            self._has_sessions = can.sessions
+        return self._has_sessions
+
     async def _serving(self, home: int) -> tuple[SupervisedEngine, RunningServer]:
         """The first engine from `home` on that serves, and its server."""
         while True:
             for engine in self._engines[home:] + self._engines[:home]:
-                if engine.server is not None:
-                    return engine, engine.server
-            await first(engine.serving() for engine in self._engines)
+                if engine.lifecycle.server is not None:
+                    return engine, engine.lifecycle.server
+            await first(engine.lifecycle.serving() for engine in self._engines)
 
 
 class FleetEngine:
@@ -99,20 +104,14 @@ class FleetEngine:
         self._home = home
         self._engine = engine
 
-    async def generate(
-        self, input_ids: Sequence[int], sampling: Sampling, *, session: str | None, **asked: Any
-    ) -> list[Completion]:
-        """Like `EngineClient.generate`, by whichever server is alive."""
-
-        async def ask(client: EngineClient, name: str | None) -> list[Completion]:
-            return await client.generate(input_ids, sampling, session=name, **asked)
-
-        return await self._fleet.answer(self._home, session, ask)
+    async def generate(self, request: Request) -> list[Completion]:
+        """The completions of whichever server is alive."""
+        return await self._fleet.generate(self._home, request)
 
     async def abort(self) -> None:
         """End every request in progress at this engine, also those that it answers for another one."""
-        await self._engine.abort()
+        await self._engine.requests.abort()
 
     async def weight_version(self) -> int:
-        """As `EngineClient.weight_version`."""
-        return await self._engine.weight_version()
+        """The version of the weights of its own engine."""
+        return await self._engine.requests.weight_version()

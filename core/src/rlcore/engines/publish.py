@@ -1,10 +1,7 @@
 """Publication of weights: a train worker writes a version, each engine loads it and is checked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -12,7 +9,7 @@ from torch import Tensor
 
 from rlcore.api.errors import StaleWeightsError
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish_file import Fp8Weights, WeightsLocation, copy_side_files, write_version
+from rlcore.engines.publish_file import WeightForms, WeightsLocation, copy_side_files
 from rlcore.engines.stream import Piece
 from rlcore_machine.tasks import together
 
@@ -30,7 +27,7 @@ class Publisher(Protocol):
 
     @property
     def sources(self) -> Sequence[int]:
-        """Of one engine: for each of its ranks, the train rank on its device (`beside`); empty: none is."""
+        """For each rank of one engine, the train rank on its device (`beside`); empty: none is."""
 
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
@@ -60,15 +57,15 @@ class Publisher(Protocol):
     async def directory(self, location: WeightsLocation) -> str:
         """In the driver: a folder with the whole of `location` as `model.safetensors`."""
 
-    def beside(self, sources: Sequence[int]) -> Publisher:
+    def beside(self, sources: Sequence[int]) -> "Publisher":
         """In the driver: the same for one engine, which has these `sources`."""
 
-    def feeding(self, readers: int) -> Publisher:
+    def feeding(self, readers: int) -> "Publisher":
         """For a train worker: the same, with that many ranks of engines on the worker's device that take
         weights from it.
         """
 
-    def in_fp8(self, weights: Fp8Weights) -> Publisher:
+    def holding(self, forms: WeightForms) -> "Publisher":
         """In the driver: the same for engines that hold `weights` in FP8."""
 
     def connect(self, ask: AskTrainer, here: str | None = None) -> None:
@@ -93,105 +90,15 @@ class Publisher(Protocol):
         """In a train worker that sends, at the end: remove what this host still holds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilePublisher:
-    """The base of most ways: a folder that trainer and engine both see, and the engine's dtype.
-
-    `fp8`: the weights that engines hold in FP8 in its place.
-    """
-
-    is_streamed: ClassVar[bool] = False
-    is_by_host: ClassVar[bool] = False
-
-    root: Path
-    dtype: str
-    fp8: Fp8Weights | None = None
-    sources: Sequence[int] = ()
-
-    def beside(self, sources: Sequence[int]) -> Publisher:
-        return replace(self, sources=tuple(sources)) if sources else self
-
-    def feeding(self, readers: int) -> Publisher:
-        """The same: how many read makes no difference."""
-        return self
-
-    def in_fp8(self, weights: Fp8Weights) -> Publisher:
-        return replace(self, fp8=weights)
-
-    def connect(self, ask: AskTrainer, here: str | None = None) -> None:
-        """Does nothing: the files say everything."""
-
-    def answer(self, call: str, *arguments: Any) -> Any:
-        raise NotImplementedError
-
-    def pieces(
-        self, tensors: Iterable[tuple[str, Tensor]], *, sends: bool, tells: bool
-    ) -> Generator[Piece, None, None]:
-        raise NotImplementedError
-
-    def clean(self) -> None:
-        """Does nothing: the end of the run removes the folder."""
-
-    def write(
-        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
-    ) -> WeightsLocation:
-        return write_version(self.root, tensors, version, dtype=self.dtype, fp8=self.fp8)
-
-    async def load(
-        self,
-        client: EngineClient,
-        location: WeightsLocation,
-        *,
-        keep_cache: bool = False,
-        is_idle: bool = False,
-    ) -> None:
-        if not is_idle:
-            # Retracted requests compute their prefixes anew, so no cache of the old weights is left behind.
-            await client.pause("in_place" if keep_cache else "retract")
-        checksums = await self._send(client, location)
-        checks = [verify(client, replace(location, checksums=checksums))]
-        if not (is_idle or keep_cache):
-            # Apart from the update, so that it can be tried again: SGLang refuses it for a moment after a
-            # response, and an update that it is part of fails with it, weights swapped.
-            checks.append(client.flush_cache())
-        await together(checks)
-        if not is_idle:
-            await client.resume()
-
-    async def directory(self, location: WeightsLocation) -> str:
-        return location.directory
-
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
-        """The paused engine takes the weights up; its cache is left alone. Their checksums."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiskPublisher(FilePublisher):
-    """A whole model directory, for any engine that sees `root`."""
-
-    model_path: Path
-
-    def write(
-        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
-    ) -> WeightsLocation:
-        return write_version(
-            self.root, tensors, version, dtype=self.dtype, fp8=self.fp8, model_path=self.model_path
-        )
-
-    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
-        await client.update_from_disk(location.directory, location.version, flush=False)
-        return location.checksums
-
-
 async def verify_by_reload(
     publisher: Publisher, client: EngineClient, location: WeightsLocation, model_path: Path
 ) -> None:
     """Raises StaleWeightsError unless the engine's tensors are those that it makes of `location` itself.
 
-    SGLang fuses and shards what it is given, so that only its own checksums of the same weights, loaded from
-    files by its own loader, tell whether a publication has arrived whole. Requests wait meanwhile. Nothing is
-    done where each publication is compared tensor by tensor (`verify`). `model_path`: config and tokenizer.
+    An engine may fuse and shard what it is given. Then only its own checksums of the same weights, loaded
+    from files by its own loader, tell whether a publication has arrived whole. Requests wait meanwhile.
+    Nothing is done where `verify_weights` compares each publication tensor by tensor. `model_path`: of config
+    and tokenizer.
     """
     if (await client.capabilities()).tensor_checksums:
         return
@@ -211,7 +118,7 @@ async def verify_by_reload(
         )
 
 
-async def verify(client: EngineClient, location: WeightsLocation) -> None:
+async def verify_weights(client: EngineClient, location: WeightsLocation) -> None:
     """Raises StaleWeightsError unless the engine's version, and tensors where it tells, are `location`'s."""
     asked: tuple[Coroutine[Any, Any, Any], ...] = (client.weight_version(), _told_checksums(client))
     version, held = await together(asked)
@@ -234,5 +141,5 @@ async def verify(client: EngineClient, location: WeightsLocation) -> None:
 
 
 async def _told_checksums(client: EngineClient) -> Mapping[str, str] | None:
-    """Of the engine's tensors, by name; None: it tells none."""
+    """The checksums of the engine's tensors, by name; None: it tells none."""
     return await client.checksums() if (await client.capabilities()).tensor_checksums else None

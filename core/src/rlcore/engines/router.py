@@ -1,16 +1,13 @@
 """A router in front of the engines: one URL to generate at, whichever of them answers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from rlcore.api.errors import EngineError
-from rlcore.api.generation import Completion
-from rlcore.api.types import Sampling
+from rlcore.api.generation import Completion, Request
 from rlcore.engines.client import EngineClient
 from rlcore.engines.client_http import is_fault
 from rlcore.engines.supervised_engine import SupervisedEngine
@@ -46,6 +43,13 @@ class Router(Protocol):
     async def stop(self) -> None:
         """End it. May be called again."""
 
+    @staticmethod
+    def headers(request: Request) -> Mapping[str, str]:
+        """The headers that the router needs with a request, such as a key that keeps a group together.
+
+        The `rid` of each request of a group begins with "GROUP.".
+        """
+
     async def add(self, url: str, role: Mapping[str, Any] | None = None) -> None:
         """Send requests to the server at `url` from now on. `role`: of `Engine.router_role`."""
 
@@ -55,17 +59,17 @@ class Router(Protocol):
 
 @dataclass(frozen=True)
 class Listing:
-    """The router's list for one engine's servers (`rlcore.engines.supervised_engine.ServerRegistry`)."""
+    """The router's list for one engine's servers (`rlcore.engines.lifecycle.ServerRegistry`)."""
 
     router: Router
     role: Mapping[str, Any]
 
     async def add(self, url: str) -> None:
-        """As `Router.add`."""
+        """Put the server at `url` on the router's list, in its role."""
         await self.router.add(url, self.role)
 
     async def remove(self, url: str) -> None:
-        """As `Router.remove`."""
+        """Take the server at `url` off the router's list."""
         await self.router.remove(url)
 
 
@@ -73,56 +77,46 @@ class Listing:
 class RoutedEngine:
     """A client of a run (`rlcore.GenerationClient`) whose requests any of the engines may answer.
 
-    All requests of a group, whose `rid` begins with "GROUP.", have its name as the routing key, so that
-    `consistent_hashing` sends them to one engine. If an engine is lost, the router fails its requests. They
-    are sent again as soon as the router knows that the engine is gone. A router has no sessions.
+    If an engine is lost, the router fails its requests. They are sent again as soon as the router knows that
+    the engine is gone. A router has no sessions.
     """
 
     engine: SupervisedEngine
     """Whose requests `abort` ends."""
     engines: Sequence[SupervisedEngine]
     client: EngineClient
-    """Of the router."""
+    """The client that asks the router, with the router's headers."""
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
-    ) -> list[Completion]:
+    async def generate(self, request: Request) -> list[Completion]:
         """Like `EngineClient.generate`, but no batches: a router takes none, so each sample is a request."""
-        if n > 1 and not (await self.client.capabilities()).seeds_siblings:
-            alone = [self._one(input_ids, sampling, 1, seed + i, f"{rid}+{i}") for i in range(n)]
-            return [completion for (completion,) in await together(alone)]
-        return await self._one(input_ids, sampling, n, seed, rid)
+        request = replace(request, session=None)
+        if request.n > 1 and not (await self.client.capabilities()).seeds_siblings:
+            alone = [
+                replace(request, n=1, seed=request.seed + i, rid=f"{request.rid}+{i}")
+                for i in range(request.n)
+            ]
+            return [completion for (completion,) in await together(map(self._answer, alone))]
+        return await self._answer(request)
 
-    async def _one(
-        self, input_ids: Sequence[int], sampling: Sampling, n: int, seed: int, rid: str
-    ) -> list[Completion]:
+    async def _answer(self, request: Request) -> list[Completion]:
         while True:
-            changes = [engine.changes for engine in self.engines]
+            changes = [engine.lifecycle.changes for engine in self.engines]
             try:
-                return await self.client.generate(
-                    input_ids, sampling, n=n, seed=seed, rid=rid, routing_key=rid.partition(".")[0]
-                )
+                return await self.client.generate(request)
             except EngineError as error:
                 if not is_fault(error):
                     raise
                 # The router does not say which engine failed: each must answer, or be off the router's list.
-                await asyncio.gather(*(engine.settle() for engine in self.engines))
+                await asyncio.gather(*(engine.lifecycle.settle() for engine in self.engines))
                 # No server came or went meanwhile, so the fault is the request's and would come again.
-                if changes == [engine.changes for engine in self.engines]:
+                if changes == [engine.lifecycle.changes for engine in self.engines]:
                     raise
-                await first(engine.serving() for engine in self.engines)
+                await first(engine.lifecycle.serving() for engine in self.engines)
 
     async def weight_version(self) -> int:
         """The version of its own engine."""
-        return await self.engine.weight_version()
+        return await self.engine.requests.weight_version()
 
     async def abort(self) -> None:
         """Ends every request of its own engine."""
-        await self.engine.abort()
+        await self.engine.requests.abort()

@@ -1,7 +1,5 @@
 """Weights on their way bucket by bucket: from the trainer to all engines that load at the same time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +63,7 @@ class WeightStream:
         """All pieces, for one engine, from `ranks`; none: from all that may send."""
         return self._source(ranks)
 
-    def share(self) -> Share:
+    def share(self) -> "Share":
         """The share of one engine."""
         return Share(self)
 

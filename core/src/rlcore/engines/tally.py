@@ -1,7 +1,5 @@
 """Counts what an engine has done: from its answers, and from how busy it says it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 
 @dataclass(kw_only=True)
 class EngineTally:
-    """Counts of the answers of `/generate`, by what SGLang's `meta_info` calls them, and looks at the server.
+    """Counts of the answers of `/generate`, by the names in their `meta_info`, and looks at the server.
 
     `verified`: forward passes that checked drafts; `drafted`: tokens of the answers that had some. `running`,
     `waiting`: requests, at each look.

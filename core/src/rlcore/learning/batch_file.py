@@ -1,9 +1,8 @@
 """A train batch as a safetensors file, with JSON about it in the header."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import safetensors.torch
@@ -12,31 +11,35 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.producer import Rollout
 from rlcore.api.types import Json
-from rlcore.disk import replace_file
+from rlcore.checkpoint.disk import replace_file
 
 ABOUT, FORMAT = "rlcore", 1
 """The key of rlcore's JSON in the header, and its `format`."""
 ROLLOUTS = "rollouts"
 """The folder of saved rollouts in a run's folder."""
 
-_COLUMNS = ("per_token", "per_sample", "per_input")
 _PLAIN = ("tokens", "prompt_lengths", "response_lengths")
 
 
 def named_tensors(batch: TrainBatch) -> dict[str, Tensor]:
-    """All tensors by name; those of columns as `per_token.NAME`, `per_sample.NAME`, `per_input.NAME`."""
+    """All tensors by name; those of columns as `per_token.NAME`, `per_sample.NAME` and so on."""
     tensors = {name: getattr(batch, name) for name in _PLAIN}
-    for kind in _COLUMNS:
-        tensors |= {f"{kind}.{name}": tensor for name, tensor in getattr(batch, kind).items()}
+    for per, table in batch.tables.items():
+        tensors |= {f"per_{per}.{name}": tensor for name, tensor in table.items()}
     return tensors
 
 
 def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None = None) -> None:
-    """Write `named_tensors`. The file appears whole or not at all. Raises CheckpointError."""
+    """Write `named_tensors`, and JSON: `about`, the format, and the declarations of the `columns`.
+
+    The file appears whole or not at all. Raises CheckpointError.
+    """
     # safetensors refuses views with gaps.
     whole = {name: tensor.contiguous() for name, tensor in named_tensors(batch).items()}
+    columns = {name: asdict(column) for name, column in batch.columns.items()}
+    header = json.dumps({"format": FORMAT, "columns": columns, **(about or {})})
     with replace_file(path) as draft:
-        safetensors.torch.save_file(whole, draft, {ABOUT: json.dumps({"format": FORMAT, **(about or {})})})
+        safetensors.torch.save_file(whole, draft, {ABOUT: header})
 
 
 def save_rollout(run_dir: Path, rollout: Rollout, batch: TrainBatch) -> None:

@@ -1,21 +1,19 @@
 """`CriticLearner`, the critic's side of a training step, and core's part of a critic's loss.
 
-Core's part: the mask, the denominator and the sum. As for the policy (`rlcore.learning.preparation`), the
-tokens' weights are computed on the whole batch, before it is split. Shape suffixes as in `rlcore.api.maths`.
+Core's part: the mask, the denominator and the sum. As for the policy (`rlcore.learning.advantages`), the
+tokens' weights are computed on the whole batch, before it is split. Shape suffixes as in `maths`.
 """
-
-from __future__ import annotations
 
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Input
 from rlcore.api.errors import RunError
-from rlcore.api.inputs import Input
-from rlcore.api.maths import masked_mean, where_live
 from rlcore.api.part import part_name
 from rlcore.api.trainer import LossResult, StepResult, ValueModel
 from rlcore.api.training import ValueInputs, ValueLoss
+from rlcore.learning.maths import masked_mean, where_live
 from rlcore.learning.metrics import summed_metrics, token_means, trainer_metrics
 from rlcore.learning.outputs import output_of, total_of, weighted_sums
 

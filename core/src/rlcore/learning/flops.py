@@ -1,13 +1,11 @@
 """The floating-point operations of a training step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.model_facts import ModelFacts
+from rlcore.api.model_facts import DeltaFacts, ModelFacts
 
 
 def training_flops(facts: ModelFacts, lengths: Iterable[int]) -> float:
@@ -18,7 +16,7 @@ def training_flops(facts: ModelFacts, lengths: Iterable[int]) -> float:
     """
     # A weight costs 2 operations a token. Causal attention takes half of the 2 · length² · (d_key + d_value)
     # of a head: token t attends to t others.
-    products, attention = _products(facts), facts.layers * facts.heads * sum(_attended(facts))
+    products, attention = _products(facts), _attentions(facts) * facts.heads * sum(_attended(facts))
     return 3.0 * sum(2.0 * length * products + float(length) ** 2 * attention for length in lengths)
 
 
@@ -35,16 +33,36 @@ def _products(facts: ModelFacts) -> int:
     if facts.experts:
         experts = facts.experts
         # The router sees all experts, a token only the active and the shared ones; 3: gate, up and down.
-        each = experts.count + 3 * (experts.active * experts.width + experts.shared)
+        each = experts.count + 3 * (experts.active * experts.width + experts.shared) + experts.shared_gate
         mlp += facts.hidden * each * (facts.layers - dense)
-    return mlp + facts.layers * _projections(facts) + facts.hidden * facts.vocabulary
+    delta = facts.delta
+    mixers = _attentions(facts) * _projections(facts)
+    mixers += len(delta.layers) * _delta_net(facts.hidden, delta) if delta else 0
+    return mlp + mixers + facts.hidden * facts.vocabulary
+
+
+def _attentions(facts: ModelFacts) -> int:
+    """Layers with attention."""
+    return facts.layers - (len(facts.delta.layers) if facts.delta else 0)
+
+
+def _delta_net(hidden: int, delta: DeltaFacts) -> int:
+    """Numbers of one gated delta net that one token is multiplied by.
+
+    Its projections: queries, keys, values, the gates of the values and two rates of each head, then the
+    output; and the state of each value head three times (https://arxiv.org/abs/2412.06464, eq. 10): read by
+    the key, written, read by the query.
+    """
+    values = delta.value_heads * delta.value
+    rows = 2 * (delta.key_heads * delta.key + values + delta.value_heads)
+    return hidden * (rows + values) + 3 * values * delta.key
 
 
 def _projections(facts: ModelFacts) -> int:
     """Weights of one layer's attention that one token is multiplied by."""
     latent, hidden, heads = facts.latent, facts.hidden, facts.heads
     if latent is None:
-        return hidden * facts.head * (2 * heads + 2 * facts.groups)
+        return hidden * facts.head * ((3 if facts.output_gate else 2) * heads + 2 * facts.groups)
     # Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1): queries, keys and values
     # come from compressed vectors, and one rotated key serves all heads.
     rows = heads * (latent.unrotated + latent.rotated)

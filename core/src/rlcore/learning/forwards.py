@@ -2,8 +2,6 @@
 reads it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
+from rlcore.api.columns import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
 from rlcore.api.trainer import Scorer, ValueModel
 from rlcore.learning.minibatch import samples_of, tokens_of
 from rlcore.learning.settings import LearnerSettings
@@ -23,7 +21,7 @@ _Score = Callable[[TrainBatch], Mapping[str, Tensor]]
 
 @dataclass(eq=False)
 class Forwards:
-    """The columns of `rlcore.api.inputs`, on one rank."""
+    """The columns of `rlcore.api.columns`, on one rank."""
 
     policy: Scorer
     settings: LearnerSettings

@@ -1,9 +1,8 @@
 """Gather the whole batch on every data-parallel rank, in an order that is independent of the split."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,11 +27,11 @@ def gather_rows(local: Sequence[Tensor], group: ProcessGroup | None) -> list[Ten
     dist.all_gather(counts, torch.tensor([len(tensor) for tensor in local]), group=group)
     row_bytes = torch.tensor([math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in local])
     sizes = torch.stack(counts) * row_bytes
-    gathered: list[Tensor] = []
+    wholes: list[Tensor] = []
     # By the sizes of the largest rank, so that all ranks cut their tensors into the same messages.
     for begin, end in _bundles(sizes.amax(0).tolist()):
-        gathered += _gathered(local[begin:end], sizes[:, begin:end].tolist(), group)
-    return gathered
+        wholes += _gather_message(local[begin:end], sizes[:, begin:end].tolist(), group)
+    return wholes
 
 
 def _bundles(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -44,7 +43,9 @@ def _bundles(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
             begin = end
 
 
-def _gathered(local: Sequence[Tensor], sizes: Sequence[Sequence[int]], group: ProcessGroup) -> list[Tensor]:
+def _gather_message(
+    local: Sequence[Tensor], sizes: Sequence[Sequence[int]], group: ProcessGroup
+) -> list[Tensor]:
     """Gather all of `local` in one message; `sizes`: the bytes of each, for every rank."""
     # `all_gather` takes equal shapes only, so all ranks pad to the longest message.
     padded = torch.zeros(max(map(sum, sizes)), dtype=torch.uint8)
@@ -62,23 +63,55 @@ def _gathered(local: Sequence[Tensor], sizes: Sequence[Sequence[int]], group: Pr
 def gather_batch(local: TrainBatch, group: ProcessGroup | None) -> TrainBatch:
     """The samples of all ranks of `group`, in the order of their `position`.
 
-    Every rank passes the same columns, in any order. Those of `per_input` are left out: they are large, and
-    only the rank of their samples reads them.
+    Every rank passes the same columns, in any order. Those that do not reach all stay behind (`with_local`).
     """
+    shared = local.reaching("all")
     # Sorted names: the ranks must send the same column at the same place.
-    of_tokens, of_samples = sorted(local.per_token), sorted(local.per_sample)
+    names = [(per, name) for per, table in shared.tables.items() for name in sorted(table)]
     tensors = [local.tokens, local.prompt_lengths, local.response_lengths]
-    tensors += [local.per_token[name] for name in of_tokens]
-    tensors += [local.per_sample[name] for name in of_samples]
+    tensors += [shared.tables[per][name] for per, name in names]
     tokens, prompt_lengths, response_lengths, *columns = gather_rows(tensors, group)
+    tables: dict[str, Any] = {f"per_{per}": {} for per in shared.tables}
+    for (per, name), tensor in zip(names, columns, strict=True):
+        tables[f"per_{per}"][name] = tensor
     whole = TrainBatch(
         tokens=tokens,
         prompt_lengths=prompt_lengths,
         response_lengths=response_lengths,
-        per_token=dict(zip(of_tokens, columns, strict=False)),
-        per_sample=dict(zip(of_samples, columns[len(of_tokens) :], strict=True)),
+        **tables,
+        columns=shared.columns,
     )
     return select(whole, torch.argsort(whole.per_sample["position"]).tolist())
+
+
+def with_local(share: TrainBatch, local: TrainBatch) -> TrainBatch:
+    """`share` of a gathered batch, with the columns of `local` that were not gathered.
+
+    Both have the same samples in the same order.
+    """
+    tables: dict[str, Any] = {
+        f"per_{per}": {name: tensor for name, tensor in table.items() if name not in share.columns}
+        for per, table in local.tables.items()
+    }
+    return share.with_columns(**tables, columns=local.columns)
+
+
+def joined(parts: Sequence[TrainBatch]) -> TrainBatch:
+    """The samples of all `parts`, one after another; these have the same columns."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    tables: dict[str, Any] = {
+        f"per_{per}": {name: torch.cat([part.tables[per][name] for part in parts]) for name in table}
+        for per, table in first.tables.items()
+    }
+    return TrainBatch(
+        tokens=torch.cat([part.tokens for part in parts]),
+        prompt_lengths=torch.cat([part.prompt_lengths for part in parts]),
+        response_lengths=torch.cat([part.response_lengths for part in parts]),
+        **tables,
+        columns=first.columns,
+    )
 
 
 def rows_of(position_B: Tensor, ascending_B: Tensor) -> list[int]:

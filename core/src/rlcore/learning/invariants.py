@@ -1,7 +1,5 @@
 """Checks that every run makes of itself at its first step."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from rlcore.api.errors import LogProbGapError, RunError
@@ -12,8 +10,8 @@ MAX_PPO_GAP = 1e-6
 micro-batches.
 """
 
-MAX_KL_REFERENCE = 1e-6
-"""Bound of the KL to the reference before the first update, where the policy is still equal to it."""
+MAX_KL_COPY = 1e-6
+"""Bound of the KL to a frozen copy before the first update, where the policy is still equal to it."""
 
 FP32_MAX_GAP = 1e-4
 """Bound of the gap of a token in fp32 between two layouts."""
@@ -67,21 +65,17 @@ def check_first_step(
         raise LogProbGapError(f"{finding}mean gap {mean:.3g} (bound {most}), k3 {k3:.3g} (bound {most_k3}).")
 
 
-def check_reference(
-    result: StepResult, *, dtype: Literal["fp32", "bf16"] = "fp32", is_apart: bool = False
+def check_copy(
+    role: str, kl: float, *, dtype: Literal["fp32", "bf16"] = "fp32", is_apart: bool = False
 ) -> None:
-    """RunError where the policy differs from its reference at the first mini-batch, although it starts as
-    a copy.
+    """RunError where the policy differs from its frozen copy at the first mini-batch, by their KL.
 
-    `is_apart`: the reference has workers of its own, whose layout and micro-batches may round differently, as
-    an engine does.
+    `role`: of the copy. `is_apart`: it has workers of its own, whose layout and micro-batches may round
+    differently, as an engine does.
     """
-    if "kl_reference" not in result.metrics:
-        return
-    kl = result.metrics["kl_reference"] / result.metrics["tokens"]
-    bound = (FP32_MAX_GAP if dtype == "fp32" else BF16_MAX_MEAN_GAP) if is_apart else MAX_KL_REFERENCE
+    bound = (FP32_MAX_GAP if dtype == "fp32" else BF16_MAX_MEAN_GAP) if is_apart else MAX_KL_COPY
     if not abs(kl) <= bound:
         raise RunError(
-            f"The reference is the initial policy, but the KL to it is {kl:.3g} before any update: "
+            f"The {role} is the initial policy, but before any update the KL to it is {kl:.3g}; "
             f"bound {bound}."
         )

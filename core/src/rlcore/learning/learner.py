@@ -1,10 +1,7 @@
 """`Learner`: the algorithm on one rank, from this rank's share of a rollout batch to optimizer steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,29 +9,24 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import TOP_IDS
 from rlcore.api.errors import CheckpointError, LogProbGapError, NotFiniteError, RunError
-from rlcore.api.inputs import TOP_IDS
-from rlcore.api.maths import where_live
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
 from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
+from rlcore.learning.advantages import WithTeacher, advantage_metrics, in_rewards, prepare, with_batch_columns
 from rlcore.learning.batch_file import save_batch
 from rlcore.learning.critic import CriticLearner, with_value_weights
 from rlcore.learning.forwards import Forwards, clock
-from rlcore.learning.gather import gather_batch, gather_rows, rows_of
-from rlcore.learning.invariants import check_first_step, check_reference
+from rlcore.learning.gather import gather_batch, gather_rows, rows_of, with_local
+from rlcore.learning.invariants import check_copy, check_first_step
+from rlcore.learning.maths import where_live
 from rlcore.learning.metrics import summary
 from rlcore.learning.minibatch import assign_minibatches, samples_of, select, tokens_of
 from rlcore.learning.objective import PLACE, Objective
-from rlcore.learning.preparation import (
-    WithTeacher,
-    advantage_metrics,
-    in_rewards,
-    prepare,
-    with_batch_columns,
-)
 from rlcore.learning.settings import LearnerSettings
 
+REFERENCE = "reference"
 BATCHES = "batches"
 """The folder of the run in which ranks save their batches (`--save-batches-every`)."""
 
@@ -64,7 +56,7 @@ class Learner:
         """
         self._policy = policy
         run = settings.run
-        coef = run.teacher.distill_coef
+        coef = run.kl.distill_coef
         self._estimator = WithTeacher(estimator, coef) if coef and estimator else estimator
         self._settings = settings
         self._run = run
@@ -83,7 +75,7 @@ class Learner:
         self._parts = (loss, *corrections)
         self._kept: dict[str, Tensor] = {}
         self._unchecked = False
-        self._has_initial_reference = settings.reference_is_initial
+        self._has_initial_reference = REFERENCE in settings.copies
         self._rank = rank or DataRank()
         self._group = self._rank.group
 
@@ -92,7 +84,7 @@ class Learner:
     ) -> dict[str, float]:
         """Train on `local`, this rank's share; returns `METRICS`, the same on every rank.
 
-        `step`: from 1; the first `critic_warmup_steps` train the critic alone. `kl_scale`: the factor on
+        `step`: from 1; the first `--critic.only-steps` train the critic alone. `kl_scale`: the factor on
         `kl_coef`. `first`: this is the first step of the process, so the policy's first mini-batch must pass
         `check_first_step`. `keep`: remember what `take_columns` returns.
 
@@ -110,10 +102,10 @@ class Learner:
             return {"train/tokens": 0.0, "train/samples": float(samples), "train/updates": 0.0}
         times: dict[str, float] = {}
         is_warmup = self._is_warmup(step)
-        only = self._settings.critic_needs if is_warmup else None
+        only = self._settings.return_needs if is_warmup else None
         # Mini-batches come first: each forward runs over the same micro-batches as the training step.
         local = self._forwards.columns(self._with_minibatches(local), times, only)
-        needs = self._settings.critic_needs if is_warmup else self._settings.needs
+        needs = self._settings.return_needs if is_warmup else self._settings.needs
         if missing := sorted(needs - {*local.per_token, *local.per_sample}):
             raise RunError(f"A part of the run reads {missing[0]!r}, which the batch does not have.")
         kl = self._run.kl.model_copy(update={"kl_coef": self._run.kl.kl_coef * kl_scale})
@@ -126,8 +118,7 @@ class Learner:
                 places = torch.arange(int(whole.response_lengths.sum()))
                 whole = whole.with_columns(per_token={PLACE: places})
             rows = rows_of(local.per_sample["position"], whole.per_sample["position"])
-            # Columns of inputs were not gathered: they are still in the order of this rank's own samples.
-            share = replace(select(whole, rows), per_input=local.per_input)
+            share = with_local(select(whole, rows), local)
         every = self._run.debug.save_batches_every
         if every and step % every == 0:
             number = dist.get_rank() if dist.is_initialized() else 0
@@ -197,7 +188,7 @@ class Learner:
 
     def _is_warmup(self, step: int) -> bool:
         """Whether the step trains only the critic."""
-        return 0 < step <= self._run.critic.critic_warmup_steps
+        return 0 < step <= self._run.critic.only_steps
 
     def _with_minibatches(self, local: TrainBatch) -> TrainBatch:
         """`local` with the column `minibatch`.
@@ -299,5 +290,7 @@ class Learner:
         if self._has_initial_reference:
             # After the first update the policy has left its reference.
             self._has_initial_reference = False
-            is_apart = self._run.kl.reference_ranks > 0
-            check_reference(result, dtype=self._settings.dtype, is_apart=is_apart)
+            if "kl_reference" in result.metrics:
+                kl = result.metrics["kl_reference"] / result.metrics["tokens"]
+                is_apart = self._run.reference.ranks > 0
+                check_copy(REFERENCE, kl, dtype=self._settings.dtype, is_apart=is_apart)

@@ -1,7 +1,5 @@
 """The metrics of a training step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rlcore.api.trainer import StepResult
@@ -57,8 +55,8 @@ WEIGHTED = "weighted/"
 
 def core_metrics(role: str) -> frozenset[str]:
     """The metrics below `role/` that core computes for every loss: a loss cannot use their names."""
-    known = [name for name in (*METRICS, *ROLE_METRICS) if name.startswith(f"{role}/")]
-    return frozenset({"tokens", *(name.removeprefix(f"{role}/") for name in known)})  # tokens: what divides
+    names = [name for name in (*METRICS, *ROLE_METRICS) if name.startswith(f"{role}/")]
+    return frozenset({"tokens", *(name.removeprefix(f"{role}/") for name in names)})  # tokens: what divides
 
 
 def summary(results: Sequence[StepResult]) -> dict[str, float]:
@@ -100,9 +98,8 @@ def trainer_metrics(role: str, results: Sequence[StepResult]) -> dict[str, float
     """The last learning rate, and means over the steps of what the trainer says of each."""
     of_steps: dict[str, list[float]] = {}
     for result in results:
-        balance = {} if result.balance is None else {"router_balance": result.balance}
-        said = {"loss": result.loss, "grad_norm": result.grad_norm, **balance, **result.extras}
-        for name, value in said.items():
+        metrics = {"loss": result.loss, "grad_norm": result.grad_norm, **result.extras}
+        for name, value in metrics.items():
             of_steps.setdefault(f"{role}/{name}", []).append(value)
     means = {name: sum(values) / len(values) for name, values in of_steps.items()}
     return {**means, f"{role}/lr": results[-1].lr}

@@ -1,12 +1,10 @@
 """Mini-batches: the samples of one optimizer step, marked by the column `minibatch`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.maths import indices_of
+from rlcore.learning.maths import indices_of
 
 
 def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:

@@ -1,10 +1,8 @@
 """Core's part of a loss: masks, sums, entropy and KL.
 
-The tokens' weights already contain the denominators (`rlcore.learning.preparation`). Shape suffixes as in
-`rlcore.api.maths`.
+The tokens' weights already contain the denominators (`rlcore.learning.advantages`). Shape suffixes as in
+`rlcore.learning.maths`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -13,13 +11,13 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Input
 from rlcore.api.errors import faults_of, returned
-from rlcore.api.inputs import Input
-from rlcore.api.maths import importance_ratio, kl, where_live
 from rlcore.api.part import part_name
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore.api.training import Correction, Loss, LossInputs, TokenWeights
+from rlcore.learning.maths import importance_ratio, kl, where_live
 from rlcore.learning.outputs import check_outputs, output_of, total_of, weighted_sums
 
 PLACE = "place"
@@ -101,9 +99,9 @@ class Objective:
 
         -inf for a token that this rank has not seen.
         """
-        kept, self._kept = self._kept, []
+        parts, self._kept = self._kept, []
         log_probs_R = torch.full((count,), -torch.inf)
-        for place, part in kept:
+        for place, part in parts:
             log_probs_R[place] = part
         return log_probs_R
 
@@ -127,31 +125,31 @@ class Objective:
         )
 
     def _corrected(
-        self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor], taken: Collection[str]
+        self, loss_R: Tensor, inputs: LossInputs, named: dict[str, Tensor], reserved: Collection[str]
     ) -> Tensor:
         """The loss times the corrections' weights.
 
-        Adds their metrics to `named`; names in `taken` are refused.
+        Adds their metrics to `named`; names in `reserved` are refused.
         """
         assert "rollout_log_probs" in inputs.batch.per_token, "a correction needs the engine's log-probs"
         # Detached: a weight is a constant of the step, and no correction may add to the gradient.
-        seen = replace(inputs, log_probs=inputs.log_probs.detach(), entropy=None, top_log_probs=None)
-        weight_R = torch.ones_like(seen.log_probs)
+        constants = replace(inputs, log_probs=inputs.log_probs.detach(), entropy=None, top_log_probs=None)
+        weight_R = torch.ones_like(constants.log_probs)
         for correction in self.corrections:
             whose = f"The correction {part_name(correction)}"
             with faults_of(whose):
-                weighed = correction.weigh(seen)
-            returned(whose, weighed, TokenWeights, "TokenWeights")
+                output = correction.weigh(constants)
+            returned(whose, output, TokenWeights, "TokenWeights")
             check_outputs(
                 whose,
                 "the weights",
-                weighed.weights,
-                weighed.metrics,
+                output.weights,
+                output.metrics,
                 inputs.mask,
-                taken=named.keys() | taken,
+                reserved=named.keys() | reserved,
             )
-            weight_R = weight_R * weighed.weights.detach()
-            named |= weighed.metrics
+            weight_R = weight_R * output.weights.detach()
+            named |= output.metrics
         # A weight that is not finite must reach the loss, where it stops the run: only an exact 0 leaves out.
         return torch.where(weight_R == 0, torch.zeros_like(loss_R), weight_R * loss_R)
 

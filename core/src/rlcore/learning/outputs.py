@@ -1,7 +1,5 @@
 """Checks of what the parts of an algorithm return: shapes, dtypes, finite values, names of metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -10,30 +8,30 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import PluginError, RunError, described, faults_of, returned
-from rlcore.api.maths import where_live
 from rlcore.api.part import part_name
 from rlcore.api.training import AdvantageEstimator, Loss, LossOutput, ValueLoss
+from rlcore.learning.maths import where_live
 from rlcore.learning.metrics import WEIGHTED, core_metrics
 
 
-def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, found: object) -> Tensor:
-    """`found`, detached, 0 where not live. `RunError` where it is no float32 [R] or not finite.
+def checked_estimate(batch: TrainBatch, estimator: AdvantageEstimator, output: object) -> Tensor:
+    """The estimator's `output`, detached, 0 where not live.
 
-    `PluginError` where it is no tensor.
+    `RunError` where it is no float32 [R] or not finite, `PluginError` where it is no tensor.
     """
     whose, mask_R = f"The advantage estimator {part_name(estimator)}", batch.per_token["loss_mask"]
-    wanted = f"float32 {list(mask_R.shape)}, one value for each response token"
-    found_R = returned(whose, found, Tensor, f"a tensor of {wanted}, or an AdvantageOutput of two")
-    if found_R.shape != mask_R.shape or found_R.dtype != torch.float32:
-        raise RunError(f"{whose} returned {_kind(found_R)}; expected {wanted}.")
-    found_R = where_live(found_R.detach(), mask_R)
-    bad = int((~torch.isfinite(found_R)).sum())
+    expected = f"float32 {list(mask_R.shape)}, one value for each response token"
+    value_R = returned(whose, output, Tensor, f"a tensor of {expected}, or an AdvantageOutput of two")
+    if value_R.shape != mask_R.shape or value_R.dtype != torch.float32:
+        raise RunError(f"{whose} returned {_kind(value_R)}; expected {expected}.")
+    value_R = where_live(value_R.detach(), mask_R)
+    bad = int((~torch.isfinite(value_R)).sum())
     if bad:
         raise RunError(
             f"{whose} returned {bad} values that are not finite "
             f"among the {int(mask_R.sum())} tokens to train on."
         )
-    return found_R
+    return value_R
 
 
 def checked_columns(batch: TrainBatch, part: object, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -43,12 +41,12 @@ def checked_columns(batch: TrainBatch, part: object, columns: Mapping[str, Tenso
     """
     returned(part_name(part), columns, Mapping, "columns by name")  # type: ignore[type-abstract] # for isinstance
     mask_R, checked = batch.per_token["loss_mask"], {}
-    for name, found_R in columns.items():
+    for name, value_R in columns.items():
         whose = f"{part_name(part)} returned the column {name!r}"
         if name in batch.per_token or name in batch.per_sample:
             raise RunError(f"{whose}, which the batch has already.")
-        _check_shape(f"{whose} as {_kind(found_R)}", found_R, mask_R)
-        checked[name] = where_live(found_R.detach(), mask_R)
+        _check_shape(f"{whose} as {_kind(value_R)}", value_R, mask_R)
+        checked[name] = where_live(value_R.detach(), mask_R)
         if not bool(torch.isfinite(checked[name]).all()):
             raise RunError(f"{whose} with values that are not finite among the tokens to train on.")
     return checked
@@ -61,30 +59,30 @@ def check_outputs(
     metrics: Mapping[str, Tensor],
     mask_R: Tensor,
     *,
-    taken: Collection[str] = (),
+    reserved: Collection[str] = (),
     role: str = "train",
 ) -> None:
     """Raises RunError where a part returned another shape, or a metric of a name that is in use.
 
     PluginError where one of the values is no tensor.
 
-    `taken`: by other parts. `role`: what the names of the metrics begin with.
+    `reserved`: names of other parts' metrics. `role`: what the names of the metrics begin with.
     """
     values = {what: values_R} | {f"metric {name!r}": value_R for name, value_R in metrics.items()}
     for name, value_R in values.items():
         _check_shape(f"{whose} returned {_kind(value_R)} for {name}", value_R, mask_R)
-    own = core_metrics(role)
+    core_names = core_metrics(role)
     for name in sorted(metrics):
-        if name in own:
+        if name in core_names:
             raise RunError(f"{whose} returned the metric {name!r}, which is core's own.")
-        if name in taken:
+        if name in reserved:
             raise RunError(
                 f"{whose} returned the metric {name!r}, which another part of the run returns too."
             )
 
 
 def output_of(whose: str, loss: Loss | ValueLoss, inputs: Any, *, role: str = "train") -> LossOutput:
-    """What `loss` returns for `inputs`, as `check_outputs` wants it."""
+    """The output of `loss` for `inputs`, which `check_outputs` has checked."""
     with faults_of(whose):
         output = returned(whose, loss(inputs), LossOutput, "a LossOutput")
         metrics = {**output.metrics, **output.weighted}
@@ -116,13 +114,13 @@ def weighted_sums(output: LossOutput, weights_R: Tensor, mask_R: Tensor) -> dict
     return {WEIGHTED + name: where_live(value_R, mask_R).sum() for name, value_R in values.items()}
 
 
-def _check_shape(said: str, value_R: object, mask_R: Tensor) -> None:
-    """`said`: how the error begins."""
-    wanted = f"{list(mask_R.shape)}, one value for each response token"
+def _check_shape(subject: str, value_R: object, mask_R: Tensor) -> None:
+    """PluginError where it is no tensor, RunError where its shape is not [R]; they begin with `subject`."""
+    expected = f"{list(mask_R.shape)}, one value for each response token"
     if not isinstance(value_R, Tensor):
-        raise PluginError(f"{said}; expected a tensor {wanted}.")
+        raise PluginError(f"{subject}; expected a tensor {expected}.")
     if value_R.shape != mask_R.shape:
-        raise RunError(f"{said}; expected {wanted}.")
+        raise RunError(f"{subject}; expected {expected}.")
 
 
 def _kind(value: object) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rlcore.api.inputs import Input, TopTokens
+from rlcore.api.columns import Input, TopTokens
 from rlcore.api.run_config import RunConfig
 
 
@@ -23,9 +23,9 @@ class LearnerSettings:
 
     `dtype`: of the policy. `folder`: of the run, for batches that are saved. `sampled`: the policy sampled
     the responses; False: the data gave them, so there are no log-probs of an engine. `needs`: the inputs that
-    the parts read. `critic_needs`: of these, the inputs of the critic's returns. `top_tokens`: the likeliest
-    tokens that the loss compares with the teacher's. `reference_is_initial`: at the first step the policy
-    must equal the reference. `serves_fp8`: engines hold weights in FP8.
+    the parts read. `return_needs`: of these, the inputs of the returns. `top_tokens`: the likeliest
+    tokens that the loss compares. `copies`: the roles that
+    the policy must equal at the first step. `serves_fp8`: engines hold weights in FP8.
     """
 
     run: RunConfig
@@ -33,9 +33,9 @@ class LearnerSettings:
     folder: str
     sampled: bool = True
     needs: frozenset[Input] = frozenset()
-    critic_needs: frozenset[Input] = frozenset()
+    return_needs: frozenset[Input] = frozenset()
     top_tokens: TopTokens | None = None
-    reference_is_initial: bool = False
+    copies: frozenset[str] = frozenset()
     serves_fp8: bool = False
 
     @property

@@ -1,7 +1,5 @@
 """Check that a plugin's factory exists without running its module, which may import torch."""
 
-from __future__ import annotations
-
 import dis
 import sys
 from importlib.abc import InspectLoader

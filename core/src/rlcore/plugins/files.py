@@ -8,7 +8,7 @@ from types import FunctionType
 
 from rlcore.api.errors import PluginError
 from rlcore.api.plugin_file import PluginFile
-from rlcore.disk import replace_file
+from rlcore.checkpoint.disk import replace_file
 
 _PLACE = re.compile(rb"\n\n(\w+)\.__code__ = \1\.__code__\.replace\(co_filename=.+, co_firstlineno=\d+\)\n\Z")
 """What `place_line` adds. It is no part of the content: the user's file may move, and change elsewhere."""

@@ -1,7 +1,5 @@
 """The plugins that are installed, as their metadata tell: nothing is imported."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ files. A plugin that fails is left out and remembered; it is fatal only where it
 `RLCORE_STRICT_PLUGINS=1`.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os
@@ -67,7 +65,7 @@ class Switches:
     strict: bool = False
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Switches:
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Switches":
         """`RLCORE_PLUGINS=a,b` (empty: none but those that are kept) and `RLCORE_STRICT_PLUGINS=1`."""
         only = environ.get(ONLY)
         names = None if only is None else tuple(name.strip() for name in only.split(",") if name.strip())
@@ -219,7 +217,7 @@ class _Loader:
                 yield from records
 
     def add_functions(self) -> None:
-        """Of the files without hooks. After all files: each may offer adapters."""
+        """Take the functions of the files without hooks, after all files: each may offer adapters."""
         for info in self.infos:
             module: Any = self.manager.get_plugin(info.name)
             if info.is_file and not self.manager.get_hookcallers(module):

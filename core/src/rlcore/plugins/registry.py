@@ -68,8 +68,7 @@ RULES: Mapping[Kind, KindRules] = {
     Kind.SOURCE: KindRules("rlcore_sources", Source, has_default=True),
     Kind.PRODUCER: KindRules("rlcore_producers", config=ProducerConfig, in_recipe=True, has_default=True),
     Kind.MODEL_HOOK: KindRules("rlcore_model_hooks"),
-    # A run has every default tracker, beside those that the user chooses.
-    Kind.TRACKER: KindRules("rlcore_trackers", has_default=True),
+    Kind.TRACKER: KindRules("rlcore_trackers"),
     Kind.CALLBACK: KindRules("rlcore_callbacks"),
 }
 
@@ -305,20 +304,13 @@ class Registry:
     def default(self, kind: Kind) -> Entry | None:
         """The part that is chosen if the user chooses none.
 
-        None: no plugin offers a default, or several do. Raises `PluginError`: as `defaults`.
-        """
-        defaults = self.defaults(kind)
-        return defaults[0] if len(defaults) == 1 else None
-
-    def defaults(self, kind: Kind) -> tuple[Entry, ...]:
-        """All default parts of a kind that may have several.
-
-        Raises `PluginError` where two plugins offer the name of one: without it, a run would lack a part
-        that nobody switched off.
+        None: no plugin offers a default, or several do. Raises `PluginError` where two plugins offer the name
+        of one: without it, a run would lack a part that nobody switched off.
         """
         if clash := self.default_clash(kind):
             raise PluginError(clash)
-        return tuple(entry for entry in self.entries(kind) if entry.component.default)
+        defaults = [entry for entry in self.entries(kind) if entry.component.default]
+        return defaults[0] if len(defaults) == 1 else None
 
     def default_clash(self, kind: Kind) -> str | None:
         """A sentence where two plugins offer the name of a default part of `kind`; None: they do not."""

@@ -1,27 +1,23 @@
 """Groups to a `TrainBatch`, and its shares for the data-parallel ranks."""
 
-from __future__ import annotations
-
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Column, Per
 from rlcore.api.errors import PluginError
 from rlcore.api.packed import Packed, PackedFlags, PackedFloats, PackedInts
-from rlcore.api.types import Group, Sample
+from rlcore.api.types import Group, RewardStatus, Sample
 from rlcore.learning.minibatch import assign_minibatches
 from rlcore.rollout.columns import extra_columns, metadata_columns
-from rlcore.rollout.expert_replay import routed_experts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _ROWS_AT_ONCE = 64
 """Few enough that a copy of them is small, and enough that the overhead for short rows is small."""
@@ -33,8 +29,8 @@ def to_batch(
     minibatches: int,
     version: int,
     kept_caches: bool = False,
-    routing: tuple[int, int] | None = None,
     metadata: Sequence[str] = (),
+    columns: Mapping[str, Column] = MappingProxyType({}),
 ) -> TrainBatch:
     """All samples of `groups`, which are scored, in order, for a trainer whose weights are `version`.
 
@@ -44,12 +40,11 @@ def to_batch(
     through publications, no earlier token of the sample may be of another version.
 
     Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (numbered from 0),
-    `minibatch` (`rlcore.learning.minibatch`) and `version` (of the first token).
+    `minibatch` (`rlcore.learning.minibatch`) and `version` (of the first token). Where a sample has no score,
+    `scored` int64 is 0 for it and its reward is 0.
 
-    An extra of a sample becomes a per-token column if it has one entry for each response token, and a
-    per-sample column if it is a number. `metadata`: keys of the prompts' metadata that become per-sample
-    columns. `routing`: layers and experts of a token, if the batch needs the column `ROUTED_EXPERTS`
-    (`rlcore.rollout.expert_replay`).
+    Extras of the samples become columns as `columns` declares them (`rlcore.rollout.columns`). `metadata`:
+    keys of the prompts' metadata that become per-sample columns.
 
     Samples without spans come from the data. They have no log-probs, rewards, version or extras. `chosen`
     int64 is 1 for the first response to a prompt and 0 for the second, and each group is a `unit`.
@@ -71,23 +66,24 @@ def to_batch(
         "minibatch": assign_minibatches(rollout if is_sampled else group, minibatches),
         **metadata_columns(samples, metadata),
     }
+    extras: Mapping[Per, Mapping[str, Tensor]] = {}
     if is_sampled:
-        scores = [sample.score for sample in samples if sample.score is not None]
-        assert len(scores) == len(samples), "the producer drops groups with an unscored sample"
+        scored = [sample.score is not None for sample in samples]
+        statuses = {sample.reward_status for sample in samples if sample.score is None}
+        assert statuses <= {RewardStatus.EXEMPT}, "the producer drops groups with an unscored sample"
         assert all(sample.spans for sample in samples), "the producer refuses samples without spans"
-        reward = np.array([score.value for score in scores], dtype=np.float32)
+        reward = np.array([sample.score.value if sample.score else 0 for sample in samples], np.float32)
         log_probs = flat(PackedFloats, (sample.log_probs for sample in samples), count, np.float32)
-        extra_tokens, extra_samples = extra_columns(samples, responses, metadata)
+        extras = extra_columns(samples, columns, {*metadata})
         per_token |= {
             "rollout_log_probs": torch.from_numpy(log_probs),
             "rewards": torch.from_numpy(_token_rewards(samples, responses, mask, reward)),
             "fresh": torch.from_numpy(_fresh(samples, version, kept_caches)),
-            **extra_tokens,
         }
         per_sample |= {
             "reward": torch.from_numpy(reward),
             "version": torch.tensor([sample.spans[0].version for sample in samples], dtype=torch.int64),
-            **extra_samples,
+            **({} if all(scored) else {"scored": torch.tensor(scored, dtype=torch.int64)}),
         }
     else:
         per_sample |= {"chosen": torch.tensor([int(sample.index == 0) for sample in samples]), "unit": group}
@@ -95,9 +91,11 @@ def to_batch(
         tokens=_tokens(samples, int(prompts.sum()) + count),
         prompt_lengths=torch.from_numpy(prompts),
         response_lengths=torch.from_numpy(responses),
-        per_token=per_token,
-        per_sample=per_sample,
-        per_input={ROUTED_EXPERTS: routed_experts(samples, *routing)} if routing and is_sampled else {},
+        per_token={**per_token, **extras.get("token", {})},
+        per_sample={**per_sample, **extras.get("sample", {})},
+        per_input=extras.get("input", {}),
+        per_item=extras.get("item", {}),
+        columns=columns,
     )
 
 
@@ -120,19 +118,19 @@ def split(batch: TrainBatch, ranks: int) -> list[TrainBatch]:
     return [batch.select(sorted(share)) for share in rows]
 
 
-def even_shares(loads: Sequence[float], ranks: int) -> list[list[int]]:
-    """Divide rows of these loads among ranks; the result has the rows of each rank.
+def even_shares(loads: Sequence[float], shares: int) -> list[list[int]]:
+    """The rows of each share, ascending, so that the shares have nearly equal sums of `loads`; deterministic.
 
-    Greedy: the heaviest remaining row goes to the rank with the smallest load, or with the fewest rows among
+    Greedy: the heaviest remaining row goes to the lightest share, or to the one with the fewest rows among
     equals.
     """
-    shares: list[list[int]] = [[] for _ in range(ranks)]
-    heap = [(0.0, 0, rank) for rank in range(ranks)]
+    rows: list[list[int]] = [[] for _ in range(shares)]
+    heap = [(0.0, 0, share) for share in range(shares)]
     for row in sorted(range(len(loads)), key=lambda row: (-loads[row], row)):
-        load, count, rank = heap[0]
-        shares[rank].append(row)
-        heapq.heapreplace(heap, (load + loads[row], count + 1, rank))
-    return shares
+        load, count, share = heap[0]
+        rows[share].append(row)
+        heapq.heapreplace(heap, (load + loads[row], count + 1, share))
+    return [sorted(share) for share in rows]
 
 
 def _tokens(samples: Sequence[Sample], count: int) -> Tensor:
@@ -182,8 +180,8 @@ def _token_rewards(
                     f"The reward gave {len(sample.score.per_token)} per-token values to sample"
                     f" {sample.rollout_id}, which has {responses[number]} response tokens."
                 )
-            own = slice(ends[number] - responses[number], ends[number])
-            rewards[own] = _on_live(np.asarray(sample.score.per_token, dtype=np.float32), mask[own])
+            tokens = slice(ends[number] - responses[number], ends[number])
+            rewards[tokens] = _on_live(np.asarray(sample.score.per_token, dtype=np.float32), mask[tokens])
     return rewards
 
 
@@ -211,9 +209,9 @@ def flat(
     kind: type[Packed[Any]], rows: Iterable[Iterable[float]], count: int, dtype: type[np.generic]
 ) -> NDArray[Any]:
     """The `count` numbers of all `rows`, of `kind` or packed as that, one after the other, as `dtype`."""
-    values, start, left = np.empty(count, dtype=dtype), 0, iter(rows)
-    while some := tuple(islice(left, _ROWS_AT_ONCE)):
-        piece = np.frombuffer(kind.joined(some), dtype=kind.code)
+    values, start, rest = np.empty(count, dtype=dtype), 0, iter(rows)
+    while chunk := tuple(islice(rest, _ROWS_AT_ONCE)):
+        piece = np.frombuffer(kind.joined(chunk), dtype=kind.code)
         values[start : start + len(piece)] = piece
         start += len(piece)
     assert start == count, f"the rows hold {start} numbers"

@@ -1,14 +1,18 @@
 """The engines as a generator sees them."""
 
-from __future__ import annotations
-
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from rlcore.api.generation import Completion, GenerationClient, GroupScorer
+from rlcore.api.generation import Completion, GenerationClient, GroupScorer, Request
+from rlcore.api.packed import PackedInts
+from rlcore.api.run_config import RunConfig
 from rlcore.api.tokens import Tokenizer, text_ids
 from rlcore.api.types import Sample, Sampling
+from rlcore.compose.evals import EvalConfig
+from rlcore.data.chat import turn_ends
 from rlcore_machine.tasks import together
 
 D = TypeVar("D")
@@ -83,6 +87,7 @@ class Engines:
         self.tokenizer = tokenizer
         self.context_length = context_length
         self._concurrency = concurrency
+        self._ends = tuple(end.token_id for end in turn_ends(tokenizer))
         self._rounds = 0
 
     def client_of(self, group_id: int) -> GenerationClient:
@@ -92,7 +97,7 @@ class Engines:
     async def for_each(
         self,
         draws: Sequence[D],
-        make: Callable[[D, Sequence[EngineContext]], Coroutine[Any, Any, T]],
+        make: "Callable[[D, Sequence[EngineContext]], Coroutine[Any, Any, T]]",
         samplings: Sequence[Sampling],
         scorer: GroupScorer,
         *,
@@ -100,9 +105,13 @@ class Engines:
     ) -> list[T]:
         """What `make` returns for each draw, in their order. It gets a context for each of `samplings`.
 
+        The tokens that end a turn in the chat template end a response too: of a base model they are not those
+        of its `config.json`.
+
         `in_step`: the first requests of all contexts begin together, so that the engines compute the same
         batches in every run. It takes as many turns as are needed to have all of a turn in flight.
         """
+        samplings = [replace(each, stop_token_ids=(*each.stop_token_ids, *self._ends)) for each in samplings]
         # An engine begins a session when all its requests are there: one without a free slot would stop it.
         width = self._concurrency // len(samplings) * len(self.clients)
         turn = width if in_step and width > 0 else max(len(draws), 1)
@@ -115,7 +124,7 @@ class Engines:
 
     def _contexts(
         self, count: int, samplings: Sequence[Sampling], scorer: GroupScorer, *, in_step: bool
-    ) -> list[list[EngineContext]]:
+    ) -> "list[list[EngineContext]]":
         """The contexts of a turn of `count` draws."""
         self._rounds += 1
         engines = len(self.clients)
@@ -142,8 +151,22 @@ class Engines:
         ]
 
 
-class TokenizerContext:
-    """The half of a `GenerationContext` that asks nobody."""
+def sampling_of(run: RunConfig, evaluation: EvalConfig | None = None) -> Sampling:
+    """How a run samples the responses that it trains on, or those of one of its evaluations."""
+    settings = evaluation or run.sampling
+    return Sampling(
+        max_tokens=(evaluation and evaluation.max_tokens) or run.sampling.max_response_tokens,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        min_p=settings.min_p,
+        stop=run.sampling.stop,
+        stop_token_ids=run.sampling.stop_token_ids,
+    )
+
+
+class ContextBase(ABC):
+    """The part of a `GenerationContext` that is the same wherever its requests go."""
 
     def __init__(self, tokenizer: Tokenizer, sampling: Sampling, context_length: int) -> None:
         """`tokenizer`: the model's. `sampling`: how this rollout samples.
@@ -154,6 +177,17 @@ class TokenizerContext:
         self.sampling = sampling
         self.context_length = context_length
 
+    @abstractmethod
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        """The completions of a request."""
+
+    async def complete(
+        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
+    ) -> Sequence[Completion]:
+        """`n` completions of one prompt."""
+        ids, sampling = PackedInts(prompt_ids), sampling or self.sampling
+        return await self.generate(Request(input_ids=ids, sampling=sampling, n=n, seed=seed, rid=rid))
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""
         return text_ids(self.tokenizer, text)
@@ -163,7 +197,7 @@ class TokenizerContext:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
 
-class EngineContext(TokenizerContext):
+class EngineContext(ContextBase):
     """The `GenerationContext` of one group. One engine answers all its requests, and may share prefixes.
 
     If it was made with a `gate`, call `close` once the group is generated.
@@ -184,16 +218,13 @@ class EngineContext(TokenizerContext):
         self._scorer = scorer
         self._gate = gate
 
-    async def complete(
-        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
-    ) -> Sequence[Completion]:
-        """`n` completions of one prompt."""
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        """The engine's completions."""
         gate, self._gate = self._gate, None
         # The first request alone: when later ones are made depends on what came back.
-        session = None if gate is None else await gate.join()
-        return await self._client.generate(
-            prompt_ids, sampling or self.sampling, n=n, seed=seed, rid=rid, session=session
-        )
+        if gate is not None:
+            request = replace(request, session=await gate.join())
+        return await self._client.generate(request)
 
     def close(self) -> None:
         """The group is generated. Other groups need not wait for its first request any more."""

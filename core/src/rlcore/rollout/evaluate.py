@@ -1,25 +1,21 @@
 """Evaluation: answer the prompts of named sets and judge the answers, in a run or for `rlcore eval`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import Any
 
 from rlcore.api.errors import DataError
 from rlcore.api.generation import GenerationClient, Generator, GroupScorer
 from rlcore.api.producer import PromptEncoder
+from rlcore.api.reward import accepted_answers, answer_of, answer_text
 from rlcore.api.run_config import RunConfig
-from rlcore.api.scoring import accepted_answers
 from rlcore.api.types import EVALUATION, GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.context import EngineContext, Engines
-from rlcore.rollout.group import Draw, GroupOutcome, Versions
-from rlcore.rollout.metrics import generator_means, mean, part_means
+from rlcore.rollout.draw import Draw, GroupOutcome, Versions
+from rlcore.rollout.metrics import generator_means, part_means
 from rlcore.rollout.pipeline import GroupPipeline
-
-if TYPE_CHECKING:
-    from rlcore.compose.evals import EvalConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,18 +133,18 @@ def result(evaluation: Evaluation, groups: Sequence[Sequence[Sample]]) -> EvalRe
     answers = [{sample.rollout_id: sample for sample in samples}.values() for samples in groups]
     scores = [[evaluation.score(answer) for answer in of_prompt] for of_prompt in answers]
     every = [answer for of_prompt in answers for answer in of_prompt]
-    score = mean([value for of_prompt in scores for value in of_prompt])
+    score = fmean([value for of_prompt in scores for value in of_prompt])
     metrics = {
-        "response_length_mean": mean([len(answer.response_ids) for answer in every]),
-        "truncated": mean([answer.status is GenerationStatus.TRUNCATED for answer in every]),
+        "response_length_mean": fmean([len(answer.response_ids) for answer in every]),
+        "truncated": fmean([answer.status is GenerationStatus.TRUNCATED for answer in every]),
     }
     if evaluation.samples > 1:
         metrics[f"avg@{evaluation.samples}"] = score
         metrics |= passes(scores, evaluation.samples, evaluation.solved_at)
     if evaluation.scorer is not None:
         rewards = [answer.score.value for answer in every if answer.score is not None]
-        metrics |= {"reward_mean": mean(rewards)} if rewards else {}
-        metrics["unscored"] = mean([answer.score is None for answer in every])
+        metrics |= {"reward_mean": fmean(rewards)} if rewards else {}
+        metrics["unscored"] = fmean([answer.score is None for answer in every])
     return EvalResult(
         score=score,
         samples=tuple(sample for samples in groups for sample in samples),
@@ -169,7 +165,7 @@ def passes(scores: Sequence[Sequence[float]], n: int, solved_at: float) -> dict[
     """`pass@<k>` for the powers of two up to `n`, and for `n`: the mean over the prompts."""
     solved = [sum(value >= solved_at for value in of_prompt) for of_prompt in scores]
     sizes = sorted({2**power for power in range(n.bit_length())} | {n})
-    return {f"pass@{k}": mean([pass_at_k(n, c, k) for c in solved]) for k in sizes}
+    return {f"pass@{k}": fmean([pass_at_k(n, c, k) for c in solved]) for k in sizes}
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -180,25 +176,15 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def sampling_of(config: EvalConfig, run: RunConfig) -> Sampling:
-    """How an evaluation of a run samples."""
-    return Sampling(
-        max_tokens=config.max_tokens or run.sampling.max_response_tokens,
-        temperature=config.temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        min_p=config.min_p,
-        stop=run.sampling.stop,
-        stop_token_ids=run.sampling.stop_token_ids,
-    )
-
-
 def is_exact(sample: Sample) -> bool:
-    """Whether a finished response is an accepted answer of its label; False where the label has none."""
+    """Whether a finished response is an accepted answer of its label, thoughts of both aside.
+
+    False where the label has none.
+    """
     if sample.status is not GenerationStatus.COMPLETED:
         return False
     try:
         accepted = accepted_answers(sample.prompt.label)
     except ValueError:
         return False
-    return sample.text.strip() in {answer.strip() for answer in accepted}
+    return answer_of(sample).strip() in {answer_text(answer).strip() for answer in accepted}

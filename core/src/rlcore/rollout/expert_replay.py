@@ -1,41 +1,54 @@
 """Make a column of the batch from the experts that an engine chose."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import ROUTED_EXPERTS, Column
 from rlcore.api.errors import EngineError, PluginError
 from rlcore.api.types import Sample
 
 
-def routed_experts(samples: Sequence[Sample], layers: int, top_k: int) -> Tensor:
-    """`rlcore.ROUTED_EXPERTS` of `samples`: int16 [sum(P_i + R_i), layers, top_k].
+def expert_column(layers: int, top_k: int) -> Column:
+    """The declaration of `rlcore.ROUTED_EXPERTS` for a model. A token without experts gets the first ones."""
+    return Column(
+        per="input",
+        dtype="int16",
+        shape=(layers, top_k),
+        padding=tuple(range(top_k)),
+        is_sliced=True,
+        reach="policy",
+    )
 
-    An engine never reads the last token of a sample, so that token gets the experts 0 … top_k - 1. This does
-    no harm: no trained token follows it. PluginError where a sample has experts for too few tokens,
-    EngineError where they do not fit `layers` and `top_k`.
+
+def with_experts(batch: TrainBatch, samples: Sequence[Sample], column: Column) -> TrainBatch:
+    """`batch` of `samples` with `rlcore.ROUTED_EXPERTS`, as `column` declares it.
+
+    An engine never reads the last token of a sample, so that token gets the padding. This does no harm: no
+    trained token follows it. PluginError where a sample has experts for too few tokens, EngineError where
+    they do not fit the shape.
     """
-    lengths = [len(sample.prompt_ids) + len(sample.response_ids) for sample in samples]
-    column = np.empty((sum(lengths), layers, top_k), dtype=np.int16)
-    column[:] = np.arange(top_k, dtype=np.int16)
+    assert column.shape is not None, "`expert_column` declares it"
+    experts = np.empty((len(batch.tokens), *column.shape), dtype=np.int16)
+    experts[:] = column.padding
     start = 0
-    for sample, length in zip(samples, lengths, strict=True):
-        experts = _decoded(sample, layers, top_k)[:length]
-        column[start : start + len(experts)] = experts
+    for sample, length in zip(samples, batch.lengths.tolist(), strict=True):
+        answer = _decoded(sample, *column.shape)[:length]
+        experts[start : start + len(answer)] = answer
         start += length
-    return torch.from_numpy(column)
+    tensors = {ROUTED_EXPERTS: torch.from_numpy(experts)}
+    return batch.with_columns(per_input=tensors, columns={ROUTED_EXPERTS: column})
 
 
 def _decoded(sample: Sample, layers: int, top_k: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.int32]]:
-    """int32 [tokens, layers, top_k]."""
+    """The experts that the engine has chosen, int32 [tokens, layers, top_k]."""
     try:
-        flat = np.frombuffer(base64.b64decode(sample.routed_experts, validate=True), dtype="<i4")
+        answer = sample.engine_columns.get(ROUTED_EXPERTS, "")
+        flat = np.frombuffer(base64.b64decode(answer, validate=True), dtype="<i4")
     except (binascii.Error, ValueError) as error:
         raise EngineError(f"The experts of sample {sample.rollout_id} are no int32: {error}.") from error
     if flat.size % (layers * top_k):
@@ -49,6 +62,6 @@ def _decoded(sample: Sample, layers: int, top_k: int) -> np.ndarray[tuple[int, i
     if len(experts) < needed:
         raise PluginError(
             f"Sample {sample.rollout_id} has the experts of {len(experts)} tokens, but {needed} stand before "
-            "its last one to train on: a generator hands on the routed_experts of its last completion."
+            "its last one to train on: a generator hands on the engine_columns of its last completion."
         )
     return experts

@@ -1,7 +1,5 @@
 """The generators of a run: built and checked before anything starts, and closed at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import pickle
@@ -17,7 +15,7 @@ from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts
 from rlcore.api.part import Part, built, keep_name, kept_name
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Span
-from rlcore.rollout.group import UNUSABLE
+from rlcore.rollout.draw import UNUSABLE
 from rlcore.rollout.score_check import Failure, as_float, checked_score
 
 # The first of each pair comes first because the check of an abstract class is slow.

@@ -1,7 +1,5 @@
 """From a draw to a scored group: encode, generate, score."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -12,13 +10,15 @@ from dataclasses import replace
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
 from rlcore.api.producer import PromptEncoder
+from rlcore.api.reward import ANSWER_KEY
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample
+from rlcore.data.chat import answer_header
 from rlcore.engines.client_http import RefusedError
 from rlcore.rollout.columns import check_metadata
 from rlcore.rollout.context import EngineContext
+from rlcore.rollout.draw import CRASHED, UNFIT, UNUSABLE, Draw, GroupOutcome, Versions, new_samples, retried
 from rlcore.rollout.generators import blamed, check_generated, name_of
-from rlcore.rollout.group import CRASHED, UNFIT, UNUSABLE, Draw, GroupOutcome, Versions, new_samples, retried
 from rlcore.rollout.rewards import ERROR_KEY
 from rlcore_machine.tasks import together
 
@@ -47,6 +47,7 @@ class GroupPipeline:
         self._name = name_of(generator)
         self._group_generator = generator if isinstance(generator, GroupGenerator) else None
         self._vocabulary = vocabulary
+        self._header = answer_header(encoder.tokenizer)
         self.scorer = rewards
 
     @property
@@ -137,7 +138,8 @@ class GroupPipeline:
             statuses += [sample.reward_status for sample in unscored]
             if not unscored:
                 break
-        first = unscored[0] if unscored else None
+        # A group of which no reward judges any sample teaches nothing.
+        first = next(iter(unscored if any(sample.score for sample in samples) else samples), None)
         return replace(
             outcome,
             group=replace(outcome.group, samples=tuple(samples)),
@@ -180,11 +182,24 @@ class GroupPipeline:
             count = len(trajectories)
             raise PluginError(f"The generator {self._name} made {count} samples of {len(samples)}.")
         check_generated(self._name, trajectories, samples, vocabulary=self._vocabulary)
+        if self._header:
+            trajectories = [[self._with_answer(sample) for sample in parts] for parts in trajectories]
         return trajectories, None
+
+    def _with_answer(self, sample: Sample) -> Sample:
+        """`sample` with the text behind the last header of an answer in its metadata, where there is one."""
+        ids, size = tuple(sample.response_ids), len(self._header)
+        for end in range(len(ids), size - 1, -1):
+            if ids[end - size : end] == self._header:
+                answer = self._encoder.tokenizer.decode(ids[end:], skip_special_tokens=True)
+                if sample.text.endswith(answer):
+                    return sample.but(metadata={**sample.metadata, ANSWER_KEY: answer})
+                break
+        return sample
 
 
 def _is_scored(sample: Sample) -> bool:
-    return sample.reward_status is RewardStatus.SCORED
+    return sample.reward_status in (RewardStatus.SCORED, RewardStatus.EXEMPT)
 
 
 def _no_score(sample: Sample) -> PluginError:

@@ -1,9 +1,9 @@
 """Several rewards as one: which of them score a prompt's samples, and the weighted sum of what they say."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from rlcore.api.errors import DataError, PluginError, ended
@@ -34,7 +34,7 @@ class RewardMix:
         self._rewards: Mapping[str, Any] = {part.name: _built(part, known) for part in parts}
 
     def score(self, samples: Sequence[Sample]) -> list[ScoreOrFailure]:
-        """Of the siblings of one group: the sum of what the rewards that apply say, or the first Failure.
+        """For each sibling of one group the sum of what the rewards that apply say, or the first Failure.
 
         With several rewards, the sum has each one's own value as the part `<reward>`, and its parts as
         `<reward>/<part>`. The own value of a single one that is ranked is the part `value`.
@@ -66,12 +66,14 @@ def _sum(sample: Sample, judged: Mapping[str, tuple[ScoreOrFailure, ScoreOrFailu
     for name, (own, added) in judged.items():
         if isinstance(own, Failure):
             return replace(own, kind=f"{name} {own.kind}", reason=f"{name}: {own.reason}")
-        parts |= {name: own.value, **{f"{name}/{part}": x for part, x in own.parts.items()}}
         assert isinstance(added, Score), "a score adds a score"
-        scores.append(added)
+        if own.applies:
+            parts |= {name: own.value, **{f"{name}/{part}": x for part, x in own.parts.items()}}
+            scores.append(added)
     # `fsum` rounds once, so the order of `--reward` flags does not show in the last bit.
     value = math.fsum(score.value for score in scores)
-    return Score(value=value, per_token=_per_token(sample, scores), parts=parts)
+    per_token = _per_token(sample, scores)
+    return Score(value=value, per_token=per_token, parts=parts, applies=bool(scores))
 
 
 def _built(part: RewardPart, known: Mapping[str, Any]) -> Any:
@@ -88,7 +90,7 @@ def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
     Siblings without a score count for nothing, and a score without siblings stays what it is. Rewards of
     tokens are not kept.
     """
-    values = [outcome.value for outcome in outcomes if isinstance(outcome, Score)]
+    values = [outcome.value for outcome in outcomes if isinstance(outcome, Score) and outcome.applies]
     if len(values) < 2:
         return list(outcomes)
 
@@ -97,7 +99,9 @@ def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
         return (below + equal / 2) / (len(values) - 1)
 
     return [
-        replace(outcome, value=rank(outcome.value), per_token=None) if isinstance(outcome, Score) else outcome
+        outcome
+        if isinstance(outcome, Failure) or not outcome.applies
+        else replace(outcome, value=rank(outcome.value), per_token=None)
         for outcome in outcomes
     ]
 
@@ -148,25 +152,28 @@ def choice(prompt: Prompt, names: Sequence[str]) -> Sequence[str]:
     return [name for name in names if name in asked]
 
 
-def check_choices(prompts: Iterable[Prompt], parts: Sequence[RewardPart]) -> None:
-    """Raises `DataError` for the first prompt that the rewards cannot judge.
+def check_choices(
+    prompts: Sequence[Prompt], parts: Sequence[RewardPart], columns: Sequence[str] = ()
+) -> None:
+    """Raises `DataError` for the first prompt that a reward cannot judge. `columns`: those of its row.
 
-    Its metadata names one that the run has not, or it lacks the label that one compares with, or what one
-    asks for (`rlcore.AskingReward`).
+    Its metadata names one that the run has not, or it lacks the label that one compares with, or one says why
+    (`rlcore.AskingReward`).
     """
-    rewards = {part.name: (part.config, getattr(part.load(), "missing_of_prompt", None)) for part in parts}
-    for prompt in islice(prompts, CHECKED_AHEAD if parts else 0):
-        for name in choice(prompt, list(rewards)):
-            config, missing = rewards[name]
-            if config.needs_label and prompt.label is None:
-                raise DataError(
-                    f"The prompt {prompt.prompt_id!r} has no label, with which --reward {name} compares; "
-                    "expected one (--source.label-key says under which key)."
-                )
-            if missing is not None and (sentence := missing(config, prompt)):
-                raise DataError(
-                    f"The reward {name!r} cannot judge the prompt {prompt.prompt_id!r}: {sentence}"
-                )
+    looked_at = prompts if isinstance(prompts, list | tuple) else islice(prompts, CHECKED_AHEAD)
+    names = [part.name for part in parts]
+    chosen = [(prompt, choice(prompt, names)) for prompt in looked_at if parts]
+    for part in parts:
+        judged = [prompt for prompt, rewards in chosen if part.name in rewards]
+        complain = getattr(part.load(), "prompt_complaints", lambda config, judged: repeat(""))
+        for prompt, complaint in zip(judged, complain(part.config, judged), strict=False):
+            lacks_label = part.config.needs_label and prompt.label is None
+            if lacks_label:
+                complaint = "it has no label to compare with (--source.label-key says under which key)"
+            if complaint:
+                found = f" Found {', '.join(map(repr, columns))}." if columns and lacks_label else ""
+                whose = f"The reward {part.name!r} cannot judge the prompt {prompt.prompt_id!r}"
+                raise DataError(f"{whose}: {ended(complaint)}{found}")
 
 
 def check_machine(part: RewardPart) -> None:

@@ -1,16 +1,13 @@
 """`RewardPool`: rewards run in worker processes that are killed when they take too long.
 
-A process that has imported the rewards, `RewardForkServer`, forks the workers.
+A process that has imported the rewards forks the workers.
 """
-
-from __future__ import annotations
 
 import asyncio
 import logging
 import math
 import pickle
 import signal
-import socket
 import threading
 import time
 from collections import deque
@@ -25,8 +22,7 @@ from rlcore.api.plugin_file import PluginFile
 from rlcore.api.types import RewardStatus, Sample
 from rlcore.rollout import reward_worker
 from rlcore.rollout.score_check import Failure, ScoreOrFailure
-from rlcore_machine import ForkServer
-from rlcore_machine.connected_process import ConnectedProcess, message
+from rlcore_machine.connected_process import ConnectedForks, ConnectedProcess, message
 from rlcore_machine.tasks import together
 
 START_LIMIT_S = 120.0
@@ -47,56 +43,6 @@ TIMEOUTS_THAT_END = 4
 ERROR_KEY = "reward_error"
 """In a sample's metadata: why it has no score."""
 _log = logging.getLogger(__name__)
-
-
-class RewardForkServer:
-    """Forks processes that compute rewards. Thread-safe.
-
-    `content`: what `reward_worker.imported` reads. A fork server that dies is started anew. What a forked
-    process allocates stays below `memory_gib`.
-    """
-
-    def __init__(self, content: bytes, memory_gib: float | None) -> None:
-        self._content = content
-        self._memory_gib = memory_gib
-        self._lock = threading.Lock()
-        self._server: ForkServer | None = None
-        self._stopped = False
-
-    def fork(self) -> ConnectedProcess:
-        """A new process, which is building the rewards. RunError where the server was stopped."""
-        with self._lock:
-            if self._stopped:
-                raise RunError("The reward pool has been stopped.")
-            name = reward_worker.__name__
-            if self._server is None or not self._server.is_running():
-                self._end()
-                self._server = ForkServer((), prepare=(f"{name}:imported", self._content))
-            near, far = socket.socketpair()
-            # What is forked gets a copy. With this one open too, the end of the process would not close the
-            # connection.
-            with far:
-                try:
-                    child = self._server.fork(f"{name}:work", [self._memory_gib], [far.fileno()], prints=True)
-                except OSError:
-                    near.close()
-                    raise
-            return ConnectedProcess(child, near)
-
-    def renew(self) -> None:
-        """End a fork server that hangs, and with it its processes; the next fork starts another one."""
-        with self._lock:
-            self._end()
-
-    def stop(self) -> None:
-        """Fork no more, and end all that was forked. May be called again."""
-        with self._lock:
-            self._stopped = True
-            self._end()
-
-    def _end(self) -> None:
-        if self._server is not None:
-            self._server.close()
 
 
 class RewardPool:
@@ -122,11 +68,12 @@ class RewardPool:
         self._name = " + ".join(repr(part.name) for part in parts)
         told = (tokenizer, settings, tuple(plugin_files), tuple(parts))
         # One pickle behind the other: `reward_worker.imported` installs the files before it reads the parts.
-        self._fork_server = RewardForkServer(b"".join(map(pickle.dumps, told)), memory_gib)
-        self._workers = [_Worker(self._fork_server, self._name, timeout) for _ in range(workers)]
+        prepare = (f"{reward_worker.__name__}:imported", b"".join(map(pickle.dumps, told)))
+        self._forks = ConnectedForks(prepare, f"{reward_worker.__name__}:work", [memory_gib])
+        self._workers = [_Worker(self._forks, self._name, timeout) for _ in range(workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._waiting: deque[_Asked] = deque()
-        # The event loop holds its tasks weakly: without these references one could be collected before it
+        # The event loop holds its tasks weakly: without these names one could be collected before it
         # ends.
         self._tasks: set[asyncio.Task[None]] = set()
         self._logged: set[str] = set()
@@ -153,8 +100,8 @@ class RewardPool:
         `metadata["reward_error"]` and no score. Groups beyond what the workers take wait their turn.
         Raises PluginError where all groups so far have taken too long (`TIMEOUTS_THAT_END`).
         """
-        # Routed experts are megabytes that no reward can use.
-        sent = [sample.but(routed_experts="") if sample.routed_experts else sample for sample in samples]
+        # They are megabytes that no reward can use.
+        sent = [sample.but(engine_columns={}) if sample.engine_columns else sample for sample in samples]
         asked = _Asked(sent)
         self._waiting.append(asked)
         self._serve_soon()
@@ -164,7 +111,7 @@ class RewardPool:
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
 
     def _check_first(self, outcomes: Sequence[ScoreOrFailure]) -> None:
-        """Of a group while there is no score yet: see `score`."""
+        """Counts a group while there is no score yet. PluginError where too many came too late (`score`)."""
         failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         self._has_scored = len(failures) < len(outcomes)
         self._late_groups += any(failure.kind == TIMED_OUT for failure in failures)
@@ -177,9 +124,9 @@ class RewardPool:
         """Kills the workers with all their children. May be called again, and from any thread."""
         for worker in self._workers:
             worker.kill()
-        self._fork_server.stop()
+        self._forks.stop()
 
-    async def __aenter__(self) -> RewardPool:
+    async def __aenter__(self) -> "RewardPool":
         await self.start()
         return self
 
@@ -205,7 +152,7 @@ class RewardPool:
         for _ in taken:
             self._serve_soon()
 
-    def _taken(self, worker: _Worker) -> list[_Asked]:
+    def _taken(self, worker: "_Worker") -> "list[_Asked]":
         """A group, or several where they take so little time that asking for each takes longer."""
         # No more than its share, or other workers would have nothing to do.
         fair = math.ceil(len(self._waiting) / len(self._workers))
@@ -221,6 +168,8 @@ class RewardPool:
         return taken
 
     def _settle(self, sample: Sample, outcome: ScoreOrFailure) -> Sample:
+        if not isinstance(outcome, Failure) and not outcome.applies:
+            return sample.but(reward_status=RewardStatus.EXEMPT, score=None)
         if not isinstance(outcome, Failure):
             return sample.but(reward_status=RewardStatus.SCORED, score=outcome)
         self._report(sample, outcome)
@@ -266,8 +215,8 @@ class _Worker:
     `kill` alone may come from another thread, at any moment, and is final.
     """
 
-    def __init__(self, fork_server: RewardForkServer, name: str, timeout: float) -> None:
-        self._fork_server, self._name, self._timeout = fork_server, name, timeout
+    def __init__(self, forks: ConnectedForks, name: str, timeout: float) -> None:
+        self._forks, self._name, self._timeout = forks, name, timeout
         self._child: ConnectedProcess | None = None
         self._is_busy = False
         self._killed = False
@@ -318,21 +267,24 @@ class _Worker:
     async def _start(self) -> None:
         try:
             # In a thread: it may have to start a fork server first, or to wait for another worker that does.
-            child = await asyncio.to_thread(self._fork_server.fork)
-        except OSError as error:  # no descriptor, memory or process is left
+            child = await asyncio.to_thread(self._forks.fork)
+        except OSError as error:
             raise RunError(f"A worker of reward {self._name} did not start ({one_line(error)}).") from error
         with self._lock:
             self._child = child
-            if self._killed:  # while it was forked: `kill` has not seen this process
-                child.kill()
+            if child is None or self._killed:  # while it was forked: `kill` has not seen this process
+                if child is not None:
+                    child.kill()
                 raise RunError("The reward pool has been stopped.")
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 failure: Failure | None = await child.receive()
-        except (OSError, EOFError) as error:  # a TimeoutError is an OSError
+        except (OSError, EOFError) as error:
             if not child.is_forked:  # the fork server itself hangs, in an import for example
-                await asyncio.to_thread(self._fork_server.renew)
+                await asyncio.to_thread(self._forks.renew)
             ended = await self._end(EXIT_GRACE_S)
+            if isinstance(error, TimeoutError):
+                ended = f"it took longer than {START_LIMIT_S:g} s"
             raise RunError(f"A worker of reward {self._name} did not start ({ended}).") from error
         if failure is not None:
             await self._end(0)

@@ -63,6 +63,7 @@ def checked_score(score: object, sample: Sample, ends: tuple[float, float] | Non
             value=_within(score.value, "value", ends),
             per_token=None if tokens is None else _credited(tokens, sample.loss_mask),
             parts={str(name): _within(part, f"part {name!r}", ends) for name, part in score.parts.items()},
+            applies=score.applies,
         )
     except ValueError as error:
         return Failure(kind="number", reason=str(error))

@@ -1,7 +1,5 @@
 """`Callbacks`: calls the callbacks of a run, and combines what they ask for."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`opened`: the cluster that `--cluster` names, from its preparation to its end."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +8,7 @@ from rlcore.api.part import Part
 from rlcore.api.part_config import ClusterConfig, PassingConfig
 from rlcore_machine.reaper import Reaper
 
-PRELOAD = ("rlcore.runtime.worker", "rlcore.learning.learner", "rlcore_machine.server_process")
+PRELOAD = ("rlcore.workers.train_worker", "rlcore.learning.learner", "rlcore_machine.server_process")
 """Modules that the processes of every run import."""
 
 

@@ -1,7 +1,5 @@
 """`Handover`: trainer and engines on the same devices, one of them at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -10,8 +8,8 @@ from typing import Literal
 
 from rlcore.api.producer import Producer
 from rlcore.engines.publish_file import WeightsLocation
-from rlcore.runtime.engines import EngineGroup
-from rlcore.runtime.trainer import TrainerGroup
+from rlcore.serving.engine_group import EngineGroup
+from rlcore.workers.trainer_group import TrainerGroup
 
 
 class State(StrEnum):
@@ -48,7 +46,6 @@ It leads to the next step's `DRAIN` in a run on given responses, which publishes
 
 _HANDOVER = (State.DRAIN, State.RELEASE, State.WAKE, State.SLEEP, State.RESUME)
 """The states that cost time without generating, training or publishing."""
-MEGABYTE = 1e6
 Sleep = Literal["none", "optimizer", "all"]
 
 
@@ -124,4 +121,4 @@ class Handover:
         if self._sleep == "none":
             return {}
         seconds = {f"time/{state}_s": spent.get(state, 0.0) for state in _HANDOVER}
-        return {**seconds, "train/asleep_mb": self._freed / MEGABYTE}
+        return {**seconds, "train/asleep_mb": self._freed / 1e6}

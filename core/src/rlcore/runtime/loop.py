@@ -1,7 +1,5 @@
 """The loop: rollouts come in, weights go out, and everything that a step leaves behind is written."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -15,27 +13,28 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError, RunError
 from rlcore.api.producer import Producer, Rollout
+from rlcore.api.roles import POLICY
 from rlcore.api.types import Group
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.learning.batch_file import save_rollout
 from rlcore.learning.flops import training_flops, with_costs
 from rlcore.learning.minibatch import assign_minibatches
+from rlcore.preparation.prepared import Prepared
+from rlcore.preparation.run_folder import CHECKPOINTS, check_folder
+from rlcore.preparation.run_state import RunState
 from rlcore.rollout.batch import split
-from rlcore.rollout.columns import with_columns
-from rlcore.rollout.teacher import TeacherEngine
+from rlcore.rollout.columns import for_trackers
+from rlcore.rollout.scoring import ScoringEngines
 from rlcore.runtime.callbacks import Callbacks, both
-from rlcore.runtime.engines import EngineGroup
-from rlcore.runtime.evals import EVAL_STEP, Evaluations
+from rlcore.runtime.evaluations import EVAL_STEP, Evaluations
 from rlcore.runtime.handover import Handover, State
-from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.run_folder import CHECKPOINTS, check_folder
 from rlcore.runtime.saver import Saver
-from rlcore.runtime.setup import saved_roles
-from rlcore.runtime.state import RunState
-from rlcore.runtime.trainer import TrainerGroup
-from rlcore.runtime.worker import UpdateResult
+from rlcore.serving.engine_group import EngineGroup
+from rlcore.tracking.run_files import METRICS_FILE
 from rlcore.tracking.trace import RUN, Trace
 from rlcore.tracking.trackers import Trackers
+from rlcore.workers.train_worker import UpdateResult
+from rlcore.workers.trainer_group import TrainerGroup
 from rlcore_machine.gpus import peak_tflops
 from rlcore_machine.signals import GRACE_S, TERMINATED, StopSignals
 from rlcore_machine.tasks import end_tasks, until
@@ -54,7 +53,7 @@ _LAST_RESULTS_SECONDS = 60.0
 class Loop:
     """One consumer of rollouts. `state` is what the next checkpoint holds, but for the producer's part.
 
-    `evaluations`: None where nothing is evaluated. `teacher`: one behind a URL.
+    `evaluations`: None where nothing is evaluated. `scorer`: engines that score what the policy sampled.
     """
 
     prepared: Prepared
@@ -67,7 +66,7 @@ class Loop:
     callbacks: Callbacks = field(default_factory=lambda: Callbacks({}))
     trace: Trace = field(default_factory=Trace)
     evaluations: Evaluations | None = None
-    teacher: TeacherEngine | None = None
+    scorer: ScoringEngines | None = None
 
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
@@ -81,11 +80,13 @@ class Loop:
         self._saver = Saver(
             trainer=self.trainer,
             root=self.prepared.run_dir / CHECKPOINTS,
-            roles=saved_roles(self.prepared.resolved),
+            metrics=self.prepared.run_dir / METRICS_FILE,
+            roles=self.prepared.saved_roles,
             keep=self._run.checkpoints.keep_checkpoints,
             saved=self.trackers.checkpoint,
         )
         self._location: WeightsLocation | None = None
+        self._probe = self.prepared.adapter_probe() if self.prepared.roles[POLICY].adapter else None
         self.handover = Handover(
             self.trainer, self.engines, shares=self.prepared.shares_memory, sleep=self._run.sleep
         )
@@ -112,6 +113,8 @@ class Loop:
                         break
                 else:
                     reason = await self._given_up(rollouts) if self.stop.terminating else "completed"
+                if self._saved_step:  # the write of a large model takes a while
+                    self.trackers.last_checkpoint(self._saved_step)
             await self._last_results()
         finally:
             if self.evaluations is not None:
@@ -133,7 +136,7 @@ class Loop:
         return "sigterm" if self.state.step else TERMINATED
 
     async def _finish_step(self, rollout: Rollout, row: dict[str, float]) -> str:
-        """Refresh the reference, evaluate and save where due; a row is on disk before its checkpoint.
+        """Refresh copies of the policy, evaluate and save where due; a row is on disk before its checkpoint.
 
         A checkpoint is written while the next steps are taken; the end of the run waits for it.
 
@@ -144,14 +147,15 @@ class Loop:
         # the next checkpoint.
         self._saver.check()
         check_folder(self.prepared.run_dir, self._folder)
-        if run.kl.reference_refresh_every and step % run.kl.reference_refresh_every == 0:
-            if run.kl.reference_ranks:  # its new weights are written as a checkpoint is
-                await self._saver.finish()
-            async with self.handover.awake(self.producer):
-                await self.trainer.refresh_reference()
+        for name, role in self.prepared.roles.items():
+            if role.refresh_every and step % role.refresh_every == 0:
+                if role.ranks:  # its new weights are written as a checkpoint is
+                    await self._saver.finish()
+                async with self.handover.awake(self.producer):
+                    await self.trainer.refresh(name)
         if rollout.batch is None:  # else the samples were written by the run that saved the batch
             samples = [sample for group in rollout.groups for sample in group.samples]
-            self.trackers.rollout(step, with_columns(samples, self._columns))
+            self.trackers.rollout(step, for_trackers(samples, self._columns, self.prepared.columns))
         last = step == self.prepared.last_step
         try:
             asked = await self._evaluated(row, self.callbacks.after_step(step, row), last=last)
@@ -195,7 +199,7 @@ class Loop:
                 await self._saver.save(self.state)
 
     def _shares(self, rollout: Rollout, groups: Sequence[Group]) -> list[TrainBatch]:
-        """A share of the batch for each data-parallel rank. `groups`: of `rollout`, scored by a teacher.
+        """A share of the batch for each data-parallel rank. `groups`: of `rollout`, scored by `scorer`.
 
         A batch that was made here is saved where it is due.
         """
@@ -242,6 +246,7 @@ class Loop:
         if self.producer.samples:
             metrics["engine/replaced"] = self.engines.replaced
             metrics |= self.engines.take_metrics()
+            metrics |= self._probe.take_metrics() if self._probe else {}
         metrics |= self.handover.take_metrics()
         metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
@@ -263,22 +268,25 @@ class Loop:
     def _speed(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """What each rank computed a second in the optimizer steps, and the share of what its device could.
 
-        A critic, which is a model of the same size, counts as much as the policy, and so do its own ranks.
+        Another model that is trained has the same size, so it counts as much as the policy, and so do its
+        own ranks.
         """
         prepared, seconds = self.prepared, metrics.get("time/update_s")
         if prepared.facts is None or not seconds:
             return {}
-        # In a warm-up of the critic the policy takes no step: `train/updates` is 0.
-        models = (metrics["train/updates"] > 0) + (prepared.resolved.value_loss is not None)
+        trained = [spec for role, spec in prepared.roles.items() if spec.optimizer and role != POLICY]
+        # Where the others are trained alone, the policy takes no step: `train/updates` is 0.
+        models = (metrics["train/updates"] > 0) + len(trained)
+        ranks = self._run.ranks + sum(spec.ranks for spec in trained)
         flops = models * training_flops(prepared.facts, self._lengths)
-        tflops = flops / seconds / (self._run.ranks + self._run.critic.critic_ranks) / 1e12
+        tflops = flops / seconds / ranks / 1e12
         peak = peak_tflops(self.trainer.device) if prepared.model.dtype == "bf16" else None
         return {"perf/train_tflops": tflops, **({} if peak is None else {"perf/mfu": tflops / peak})}
 
     async def _update(self, rollout: Rollout, step: int) -> UpdateResult:
         """Train on `rollout`, and write the weights for the engines."""
         with self.trace.span(RUN, "train", step=step):
-            groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
+            groups = rollout.groups if self.scorer is None else await self.scorer.score(rollout.groups)
             handing_over = asyncio.create_task(self.handover.to_trainer())
             try:
                 # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.
@@ -353,6 +361,8 @@ class Loop:
     async def _deliver(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """To all engines; once more, whole, where what has changed is of no use to one."""
         version, self._location = location.version, location
+        if self._probe is not None:  # the trainer is awake
+            self._probe.expect(*await self.trainer.probe(self._probe.token_ids))
         with self.trace.span(RUN, "publish", version=version):
             async with self.producer.publication(version):
                 try:
@@ -364,6 +374,8 @@ class Loop:
                     # Not by the handover, which is in this state already.
                     await self.engines.publish(whole, keep_cache=keep_cache)
                 await self.handover.to_engines()
+                if self._probe is not None:
+                    await self.engines.prove(self._probe)
 
 
 def why_dropped(metrics: Mapping[str, float]) -> str:

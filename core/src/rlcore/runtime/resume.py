@@ -1,15 +1,13 @@
 """The state that a run begins with: the first one, or that of a checkpoint that fits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import CheckpointError
 from rlcore.checkpoint.folder import newest_intact
-from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.run_folder import CHECKPOINTS
-from rlcore.runtime.state import RunState
+from rlcore.preparation.prepared import Prepared
+from rlcore.preparation.run_folder import CHECKPOINTS
+from rlcore.preparation.run_state import RunState
 
 
 def newest_checkpoint(run_dir: Path) -> tuple[Path | None, str | None]:

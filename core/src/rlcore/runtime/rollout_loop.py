@@ -1,7 +1,5 @@
 """The loop of `--only rollout`: rollouts are made and written, and nobody trains on them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping
@@ -9,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from rlcore.api.producer import Producer, Rollout
 from rlcore.learning.batch_file import save_rollout
-from rlcore.rollout.teacher import TeacherEngine
-from rlcore.runtime.engines import EngineGroup
-from rlcore.runtime.prepared import Prepared
-from rlcore.runtime.run_folder import check_folder
-from rlcore.runtime.state import RunState
+from rlcore.preparation.prepared import Prepared
+from rlcore.preparation.run_folder import check_folder
+from rlcore.preparation.run_state import RunState
+from rlcore.rollout.scoring import ScoringEngines
+from rlcore.serving.engine_group import EngineGroup
 from rlcore.tracking.trace import Trace
 from rlcore.tracking.trackers import Trackers
 from rlcore_machine.signals import GRACE_S, StopSignals
@@ -24,7 +22,8 @@ from rlcore_machine.tasks import until
 class RolloutLoop:
     """One consumer of rollouts. The engines keep the weights of the model's directory.
 
-    `state`: its `version` is that of these weights. `teacher`: one behind a URL. `scores`: always empty.
+    `state`: its `version` is that of these weights. `scorer`: engines that score what the policy sampled.
+    `scores`: always empty.
     """
 
     prepared: Prepared
@@ -34,7 +33,7 @@ class RolloutLoop:
     stop: StopSignals
     state: RunState
     trace: Trace = field(default_factory=Trace)
-    teacher: TeacherEngine | None = None
+    scorer: ScoringEngines | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
 
     async def run(self) -> str:
@@ -56,7 +55,7 @@ class RolloutLoop:
     async def _write(self, rollout: Rollout) -> None:
         """Write samples, the batch that training would read, and a row of metrics."""
         step = rollout.step
-        groups = rollout.groups if self.teacher is None else await self.teacher.score(rollout.groups)
+        groups = rollout.groups if self.scorer is None else await self.scorer.score(rollout.groups)
         if groups and self.prepared.saves_rollout(step):
             batch = await asyncio.to_thread(self.prepared.batch_of, groups, self.state.version)
             await asyncio.to_thread(save_rollout, self.prepared.run_dir, rollout, batch)

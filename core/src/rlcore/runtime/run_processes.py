@@ -1,44 +1,44 @@
 """`RunProcesses`: the processes of one run, from their start to their end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from rlcore.api.cluster import Cluster
+from rlcore.api.columns import Input
 from rlcore.api.errors import EngineError, WorkerError
 from rlcore.api.generation import GenerationClient, GroupScorer
-from rlcore.api.inputs import Input
 from rlcore.api.producer import Producer, ProducerContext
 from rlcore.api.server_config import frozen_name
 from rlcore.api.tracker import RunInfo
 from rlcore.compose.secrets import without_secrets
 from rlcore.data.cursors import cursor_of
+from rlcore.preparation.prepared import Prepared
+from rlcore.preparation.run_state import RunState
 from rlcore.rollout.evaluate import Evaluator, NoReward
-from rlcore.rollout.teacher import TeacherEngine, TokenScorer, client_of
+from rlcore.rollout.scoring import ScoringEngines, TokenScorer, client_of
 from rlcore.runtime.callbacks import Callbacks
-from rlcore.runtime.evals import Evaluations, evaluations, start_rewards
-from rlcore.runtime.frozen import FrozenGroup
+from rlcore.runtime.evaluations import Evaluations, evaluations, start_rewards
 from rlcore.runtime.loop import Loop
-from rlcore.runtime.placement import Placement, senders, sources_of
-from rlcore.runtime.prepared import Prepared
 from rlcore.runtime.rollout_loop import RolloutLoop
-from rlcore.runtime.serving import Serving
-from rlcore.runtime.setup import cpu_threads, role_setups, saved_roles, worker_setups
-from rlcore.runtime.state import RunState
-from rlcore.runtime.trainer import TrainerGroup
+from rlcore.serving.frozen_group import FrozenGroup
+from rlcore.serving.placement import Placement, senders, sources_of
+from rlcore.serving.serving import Serving
 from rlcore.tracking.display import STOPPING, Display
+from rlcore.tracking.run_files import RunFiles
 from rlcore.tracking.trace import Trace, TracedEngine, TracedRewards
 from rlcore.tracking.trackers import Trackers
+from rlcore.workers.setup import cpu_threads, role_setups, worker_setups
+from rlcore.workers.trainer_group import TrainerGroup
 from rlcore_machine import settle_heap, switch_threads_often
 from rlcore_machine.reaper import Reaper, scratch
 from rlcore_machine.signals import GRACE_S, StopSignals
 from rlcore_machine.stalls import stalls_told
-from rlcore_machine.tasks import together
+from rlcore_machine.tasks import end_tasks, together
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ _REASON_SECONDS = 5.0
 """Seconds to wait for a watcher to say why a process died, once the death has been noticed."""
 _CLUSTER_SECONDS = 1.0
 """The same for the cluster's watcher."""
+
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -109,18 +111,22 @@ class RunProcesses:
                 rewards = await start_rewards(
                     serving.chosen.rewards, serving.chosen, stack, prepared.model.path
                 )
-            await self._start(serving, trainer, sources)
-            loop = await self._loop(serving, trainer, rewards, stop, stack)
+            # Whoever starts watches what it starts; here only the cluster itself is watched.
+            await self._watched(self._start(serving, trainer, sources))
+
+            def watches() -> list[Awaitable[None]]:
+                return [*serving.watches(), *([trainer.watch()] if trainer else [])]
+
+            loop = await self._watched(self._loop(serving, trainer, rewards, stop, stack), *watches())
             with self._tracked(loop, stop) as ended, stalls_told(_tell_stall, _STALL_SECONDS):
                 # From here on SIGTERM waits for the step and a checkpoint. Before, there was nothing to save.
                 stop.can_save = True
                 # Everything is imported and built: later collections need not look through it again.
                 settle_heap()
                 switch_threads_often()
-                watches = [*serving.watches(), *([trainer.watch()] if trainer else [])]
-                if not prepared.rollout_workers:  # they ask engines themselves
-                    watches.append(loop.trace.tell_idle(_log.warning, _IDLE_SECONDS))
-                reason = await self._watched(loop, *watches)
+                # Rollout workers ask engines themselves.
+                idle = [] if prepared.rollout_workers else [loop.trace.tell_idle(_log.warning, _IDLE_SECONDS)]
+                reason = await self._watched(loop.run(), *watches(), *idle)
                 ended.append(reason)
             if trainer is not None:
                 await trainer.stop()  # in order; after an error the stack only kills the workers
@@ -188,7 +194,7 @@ class RunProcesses:
         traced = [TracedEngine(client, trace, number) for number, client in enumerate(every)]
         clients, eval_clients = traced[: len(engines.clients)], traced[len(engines.clients) :]
         rewards = TracedRewards(rewards, trace)
-        trackers = Trackers(prepared.trackers, self.display)
+        trackers = Trackers({"run folder": RunFiles(), **prepared.trackers}, self.display)
         loop: Loop | RolloutLoop
         if trainer is None:
             # Nothing is published here: the version of the run is that of the weights which the engines began
@@ -220,14 +226,14 @@ class RunProcesses:
             if evaluator := await self._evaluator(serving, eval_clients or clients, rewards, stack):
                 loop.evaluations = Evaluations(evaluator, trackers, trace, beside=bool(eval_clients))
         if not prepared.resolved.producer.config.makes_batches:
-            loop.teacher = await self._teacher(serving.frozen, stack)
+            loop.scorer = await self._scorer(serving.frozen, stack)
         return loop
 
     async def _begin(self, loop: Loop) -> None:
         """Load the checkpoint, if there is one, and publish the first weights."""
         if self.prepared.resume_from is not None:  # before the publication: engines get the loaded weights
             self.display.phase("Loading the checkpoint")
-            await loop.trainer.load(self.prepared.resume_from, saved_roles(self.prepared.resolved))
+            await loop.trainer.load(self.prepared.resume_from, self.prepared.saved_roles)
             loop.producer.load(self.state.producer)
             loop.callbacks.load(self.state.callbacks)
         if loop.producer.samples:
@@ -254,20 +260,21 @@ class RunProcesses:
             ended.append(stop.reason)
             raise
         finally:
+            self.steps, self.scores = loop.state.step, loop.scores
             reason = ended[0] if ended else "failed"
             loop.trace.end(reason)
             loop.trackers.end(reason)
 
-    async def _teacher(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> TeacherEngine | None:
-        """The teachers that are engines; None: there are none."""
+    async def _scorer(self, frozen: FrozenGroup, stack: contextlib.AsyncExitStack) -> ScoringEngines | None:
+        """The engines that score what the policy samples; None: there are none."""
         run = self.prepared.resolved.run
         engines: dict[str, TokenScorer] = {}
-        for name, url in run.teacher.teachers:
+        for name, url in run.scorers.items():
             if (model := frozen_name(url)) is None:
                 engines[name] = await stack.enter_async_context(client_of(run, url))
             else:
                 engines[name] = frozen.engine(model)
-        return TeacherEngine(engines) if engines else None
+        return ScoringEngines(engines) if engines else None
 
     async def _evaluator(
         self,
@@ -309,18 +316,19 @@ class RunProcesses:
         producer: Producer = resolved.producer.build(context=context)
         return producer
 
-    async def _watched(self, loop: Loop | RolloutLoop, *watched: Awaitable[None]) -> str:
-        """Run the loop; a process that dies, which ends one of `watched`, ends it with its reason."""
-        main = asyncio.ensure_future(loop.run())
+    async def _watched(self, work: Awaitable[T], *watches: Awaitable[None]) -> T:
+        """What `work` returns. A process that dies ends it with its reason, which one of `watches` raises."""
+        main = asyncio.ensure_future(work)
         limit_s = self.prepared.resolved.run.limits.worker_health_limit
         cluster = asyncio.ensure_future(self.cluster.watch(limit_s))
-        watchers = [cluster, *(asyncio.ensure_future(awaitable) for awaitable in watched)]
+        watchers = [cluster, *(asyncio.ensure_future(watch) for watch in watches)]
         try:
             await asyncio.wait({main, *watchers}, return_when=asyncio.FIRST_COMPLETED)
             has_ended = main.done() and not main.cancelled()
             if has_ended and isinstance(main.exception(), EngineError | WorkerError):
                 # The process that died says why; those that were waiting for it don't know.
-                await asyncio.wait(watchers, timeout=_REASON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                seconds = _REASON_SECONDS if watches else _CLUSTER_SECONDS
+                await asyncio.wait(watchers, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if any(watcher.done() for watcher in watchers):
                 # If the cluster itself ended, that is the reason, and everything else a consequence.
                 await asyncio.wait([cluster], timeout=_CLUSTER_SECONDS)
@@ -329,10 +337,7 @@ class RunProcesses:
                     watcher.result()
             return await main
         finally:
-            self.steps, self.scores = loop.state.step, loop.scores
-            for task in (main, *watchers):
-                task.cancel()
-            await asyncio.gather(main, *watchers, return_exceptions=True)
+            await end_tasks([main, *watchers])
 
 
 def _tell_stall(seconds: float, place: str) -> None:

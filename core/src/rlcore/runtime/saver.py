@@ -1,7 +1,5 @@
 """`Saver`: checkpoints that are written while training goes on, at most one at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rlcore.checkpoint.folder import prune, write_atomically
-from rlcore.runtime.state import RunState
+from rlcore.preparation.run_state import RunState
 
 
 class SavesModels(Protocol):
@@ -27,12 +25,14 @@ class SavesModels(Protocol):
 class Saver:
     """A context: its orderly end waits for the last write, any other end gives it up.
 
-    `root`: holds the checkpoints as `root/STEP`. `keep`: how many of the newest stay; an older one goes only
+    `root`: holds the checkpoints as `root/STEP`. `metrics`: the run's file of metrics; a checkpoint keeps a
+    copy of its rows so far. `keep`: how many of the newest stay; an older one goes only
     once a newer one is complete. `saved`: called with step and folder of each complete checkpoint.
     """
 
     trainer: SavesModels
     root: Path
+    metrics: Path
     roles: Sequence[str]
     keep: int
     saved: Callable[[int, Path], None]
@@ -42,7 +42,8 @@ class Saver:
         """Begin the checkpoint of `state.step`, once the one before is complete; raises its error."""
         await self.finish()
         await self.trainer.stage(self.roles)
-        self._writing = asyncio.create_task(self._write(state))
+        rows = self.metrics.read_bytes() if self.metrics.exists() else b""
+        self._writing = asyncio.create_task(self._write(state, rows))
 
     def check(self) -> None:
         """Raise the error of a write that has failed."""
@@ -55,7 +56,7 @@ class Saver:
             await self._writing
             self._writing = None
 
-    async def __aenter__(self) -> Saver:
+    async def __aenter__(self) -> "Saver":
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
@@ -66,12 +67,13 @@ class Saver:
             with contextlib.suppress(asyncio.CancelledError, Exception):  # the run ends by another error
                 await self._writing
 
-    async def _write(self, state: RunState) -> None:
+    async def _write(self, state: RunState, rows: bytes) -> None:
         folder = self.root / str(state.step)
         with contextlib.ExitStack() as stack:
             draft = stack.enter_context(write_atomically(folder))
             await self.trainer.write(draft)
             state.write(draft)
+            (draft / self.metrics.name).write_bytes(rows)
             await asyncio.to_thread(stack.close)  # reads all files again, for their checksums
         # Only now: an old checkpoint must outlive the time in which the new one may still fail.
         prune(self.root, self.keep, step=state.step)

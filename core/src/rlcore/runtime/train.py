@@ -1,7 +1,5 @@
 """`train`: one run from its configuration to its summary."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
@@ -12,9 +10,10 @@ from pathlib import Path
 
 from rlcore.api.errors import RlcoreError
 from rlcore.compose.resolved import Resolved
+from rlcore.preparation.run_folder import run_folder, write_settings
 from rlcore.runtime.connect import connect, opened
-from rlcore.runtime.run_folder import run_folder, write_settings
 from rlcore.tracking.display import STOPPING, Display, Summary
+from rlcore.tracking.run_files import restore_metrics
 from rlcore_machine.signals import Terminated, signals_raise
 
 
@@ -38,11 +37,11 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
         _stop_shown(display),
     ):
         # Torch comes with these. Meanwhile the cluster imports what its processes need.
-        from rlcore.runtime.placement import bundles_of, cpus_of, place
-        from rlcore.runtime.prepare import prepare
-        from rlcore.runtime.provenance import Provenance, compared
+        from rlcore.preparation.prepare import prepare
+        from rlcore.preparation.provenance import Provenance, compared
         from rlcore.runtime.resume import first_state, newest_checkpoint, resumed_state
         from rlcore.runtime.run_processes import RunProcesses
+        from rlcore.serving.placement import bundles_of, cpus_of, place
 
         # An error in here removes the folder again; a run that has begun keeps it.
         name = f"{resolved.algorithm}-{Path(resolved.model.name).name}"
@@ -52,7 +51,7 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
             if note:
                 display.note(note)
             prepared = prepare(resolved, folder.resolve(), checkpoint)
-            display.expect(prepared.last_step)
+            display.expect(prepared.last_step, folder)
             if note := resolved.trainer.config.left_out(resolved.trainer_fields, prepared.hf_config):
                 display.note(note)
             if resolved.evals and not prepared.evals:
@@ -60,6 +59,8 @@ def train(resolved: Resolved, *, run_dir: Path | None, resume: Path | None, disp
             state = first_state(prepared) if checkpoint is None else resumed_state(prepared, checkpoint)
             provenance = Provenance.of(resolved)
             if checkpoint is not None and (note := compared(provenance, folder, state.step)):
+                display.note(note)
+            if checkpoint is not None and (note := restore_metrics(folder, checkpoint)):
                 display.note(note)
             write_settings(folder, resolved, provenance, state.step)
             display.phase(f"Connecting to the cluster {resolved.cluster.name}")

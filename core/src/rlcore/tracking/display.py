@@ -1,10 +1,9 @@
 """What shows a run to whoever started it, and its summary at the end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Protocol
 
 from rlcore.api.types import Json
@@ -16,8 +15,8 @@ STOPPING = "Stopping what was started"
 class Display(Protocol):
     """The screen of a run, which the command brings."""
 
-    def expect(self, steps: int) -> None:
-        """The number of steps, once the data have decided it (`--epochs`)."""
+    def expect(self, steps: int, folder: Path) -> None:
+        """The number of steps, once the data have decided it (`--epochs`), and the folder of the run."""
 
     def phase(self, text: str) -> None:
         """Say what the run does now, before its first step or between steps."""

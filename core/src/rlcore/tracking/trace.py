@@ -3,8 +3,6 @@
 `RUN/trace.json` opens in `rlcore view`, in https://ui.perfetto.dev and in chrome://tracing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import json
@@ -15,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from rlcore.api.generation import Completion, GenerationClient, GroupScorer
-from rlcore.api.types import Json, Sample, Sampling
+from rlcore.api.generation import Completion, GenerationClient, GroupScorer, Request
+from rlcore.api.types import Json, Sample
 
 _log = logging.getLogger(__name__)
 
-TRACE_FILES = PREVIOUS, TRACE = "trace.previous.json", "trace.json"
+PREVIOUS, TRACE = "trace.previous.json", "trace.json"
+TRACE_FILES = (PREVIOUS, TRACE)
 """The files of a trace in a run's folder, the older first: `TRACE` becomes `PREVIOUS` when it is full."""
 RUN, REWARDS = "run", "rewards"
 """Tracks for the phases of the loop, and for the groups being scored. Each engine has a track of its own."""
@@ -147,18 +145,17 @@ class TracedEngine:
     def __init__(self, engine: GenerationClient, trace: Trace, number: int) -> None:
         self._engine, self._trace, self._track = engine, trace, engine_track(number)
 
-    async def generate(
-        self, input_ids: Sequence[int], sampling: Sampling, *, n: int, rid: str, **asked: Any
-    ) -> Sequence[Completion]:
-        """As the engine does."""
-        with self._trace.span(self._track, "generate", rid=rid, prompt=len(input_ids), samples=n) as about:
-            completions = await self._engine.generate(input_ids, sampling, n=n, rid=rid, **asked)
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        """The engine's completions, and a span from the request to them."""
+        size = {"prompt": len(request.input_ids), "samples": request.n}
+        with self._trace.span(self._track, "generate", rid=request.rid, **size) as about:
+            completions = await self._engine.generate(request)
             about["tokens"] = sum(len(completion.token_ids) for completion in completions)
             about["ends"] = sorted({completion.finish_reason for completion in completions})
         return completions
 
     async def abort(self) -> None:
-        """As the engine does."""
+        """Ends the engine's requests."""
         await self._engine.abort()
 
 
@@ -169,7 +166,7 @@ class TracedRewards:
         self._rewards, self._trace = rewards, trace
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """As the rewards do."""
+        """Scores by the rewards, and notes the time."""
         group = samples[0].group_id if samples else None
         with self._trace.span(REWARDS, "reward", group=group, samples=len(samples)):
             return await self._rewards.score(samples)

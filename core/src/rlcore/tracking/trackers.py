@@ -1,7 +1,5 @@
 """`Trackers`: tells the run's trackers what happens, each in a thread of its own."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading
@@ -63,6 +61,10 @@ class Trackers:
     def checkpoint(self, step: int, folder: Path) -> None:
         """The checkpoint of `step` is complete."""
         self._tell("checkpoint", step, folder)
+
+    def last_checkpoint(self, step: int) -> None:
+        """The run has nothing left to do but to complete the checkpoint of `step`."""
+        self._display.phase(f"Waiting for the checkpoint of step {step}")
 
     def end(self, reason: str) -> None:
         """The run ends. Waits up to `END_SECONDS` for trackers that are still at work."""

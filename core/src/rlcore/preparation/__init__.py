@@ -1,0 +1,1 @@
+"""Checks what a run needs before it starts, and keeps what was found."""

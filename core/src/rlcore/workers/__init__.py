@@ -1,0 +1,1 @@
+"""The processes that train and generate, and the calls to them."""

@@ -1,0 +1,380 @@
+"""`TrainerGroup`: the train workers, as the loop sees them.
+
+Each worker holds a rank of every role, except of those that have workers of their own.
+"""
+
+import asyncio
+import shutil
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlcore.api.batch import TrainBatch
+from rlcore.api.cluster import Actor, ActorThread, Cluster
+from rlcore.api.errors import WorkerError
+from rlcore.api.plugin_file import PluginFile
+from rlcore.api.roles import POLICY
+from rlcore.api.run_config import LimitOptions
+from rlcore.api.trainer import SleepLevel
+from rlcore.engines.publish_file import WeightsLocation
+from rlcore.engines.stream import OutdatedError, Piece
+from rlcore.learning.settings import Scales
+from rlcore.workers.actors import FIRST_SECONDS, watched, within
+from rlcore.workers.remote_role import peers_of
+from rlcore.workers.role_worker import RoleWorker, worker_kind
+from rlcore.workers.sent_batch import to_arrays
+from rlcore.workers.train_worker import TRAINING, TrainWorker, UpdateResult, WorkerSetup
+from rlcore_machine.network import LOOPBACK
+from rlcore_machine.tasks import first, together
+
+START_SECONDS = 600.0
+STOP_SECONDS = 20.0
+CLOSE_SECONDS = 60.0
+REFRESH = "refresh"
+"""The folder in that of the run where the policy lies on its way into a model on workers of its own."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task of the workers. `what` completes "did not finish …". `flag`: the flag that sets `limit_s`."""
+
+    what: str
+    limit_s: float
+    flag: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleSlot:
+    """Where a rank, or a node of an engine, runs: a bundle of a placement group, and how many GPUs it takes.
+
+    `host`: its address in the cluster; `is_here`: whether that is the host of this process. `devices`: the
+    GPUs that it sees there, by their names for CUDA_VISIBLE_DEVICES; empty: the cluster decides.
+    """
+
+    bundle: tuple[Any, int]
+    gpus: float
+    host: str
+    is_here: bool
+    devices: tuple[str, ...] = ()
+
+
+class TrainerGroup:
+    """One actor a rank. Every call waits for all ranks, with a time limit."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        slots: Sequence[BundleSlot],
+        files: Sequence[PluginFile],
+        env: Mapping[str, str],
+        roles: Mapping[str, Sequence[BundleSlot]],
+        *,
+        limits: LimitOptions,
+    ) -> None:
+        """`roles`: of each role that has workers of its own, their slots."""
+        self._cluster = cluster
+        self._limits = limits
+        self._under_way: dict[_Task, float] = {}
+
+        def actor(cls: type, rank: int, slot: BundleSlot) -> Actor:
+            return cluster.actor(cls, rank, files, env, gpus=slot.gpus, bundle=slot.bundle)
+
+        self.is_here = slots[0].is_here
+        """Whether the first rank is on the host of this process."""
+        self._hosts = {role: [slot.host for slot in own] for role, own in {POLICY: slots, **roles}.items()}
+        self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
+        self._roles = {
+            role: [actor(RoleWorker, rank, slot) for rank, slot in enumerate(own)]
+            for role, own in roles.items()
+        }
+        self._data_ranks: list[int] = []
+        self._asleep: SleepLevel | None = None
+        self._version: int | None = None
+        self._weights_lock = asyncio.Lock()
+        """Held while weights change, and while pieces of them are made: all pieces are of one version."""
+        self.device = ""
+        """The name of the first worker's GPU."""
+
+    async def start(self, setups: Sequence[WorkerSetup], roles: Mapping[str, Sequence[WorkerSetup]]) -> None:
+        """Build the models on every rank. `roles`: of those that have workers of their own.
+
+        Raises `WorkerError` as `watch` does: a worker that stops while it starts is noticed as any other.
+        """
+        start = asyncio.ensure_future(self._start(setups, roles))
+        await first([start, self.watch(FIRST_SECONDS)])
+        start.result()
+
+    async def _start(self, setups: Sequence[WorkerSetup], roles: Mapping[str, Sequence[WorkerSetup]]) -> None:
+        self._folder = Path(setups[0].learner.folder)
+        await asyncio.to_thread(shutil.rmtree, self._folder / REFRESH, ignore_errors=True)  # of a run cut off
+        place = await self._meeting(TRAINING, self._actors, self._hosts[POLICY])
+        places = {
+            role: await self._meeting(worker_kind(role), actors, self._hosts[role])
+            for role, actors in self._roles.items()
+        }
+        task = _Task("its start", START_SECONDS)
+        calls: list[tuple[Any, ...]] = [(setup, *place) for setup in setups]
+        starting = [self._answers(task, TRAINING, self._actors, "start", calls, None)]
+        for role, actors in self._roles.items():
+            calls = [(role, setup, *places[role]) for setup in roles[role]]
+            starting.append(self._answers(task, worker_kind(role), actors, "start", calls, None))
+        self._data_ranks, *numbers = await asyncio.gather(*starting)
+        # Only now: who asks whom follows from the data-parallel ranks, which the layouts have decided.
+        for role, own in zip(self._roles, numbers, strict=True):
+            await self._connect(task, role, peers_of(self._data_ranks, own))
+        self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[0].call("device"))
+
+    async def _connect(self, task: _Task, role: str, peers: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Tell each worker of `role` how many train workers ask it, and each train worker whom to ask."""
+        actors = self._roles[role]
+        asked = Counter(number for mine in peers for ranks in mine for number in ranks)
+        expected = [(asked[number],) for number in range(len(actors))]
+        await self._answers(task, worker_kind(role), actors, "expect", expected, None)
+        workers = [[[actors[number] for number in ranks] for ranks in mine] for mine in peers]
+        await self._all(task, "connect", lambda rank: (role, workers[rank]))
+
+    @staticmethod
+    async def _meeting(kind: str, actors: Sequence[Actor], hosts: Sequence[str]) -> tuple[str, int]:
+        """Host and port where the process group of `actors` meets."""
+        # torch's store asks for no token: on the loopback, where that will do, no other host reaches it.
+        host = hosts[0] if len(set(hosts)) > 1 else LOOPBACK
+        port: int = await within(START_SECONDS, f"{kind} 0", actors[0].call("listen", host))
+        return host, port
+
+    @property
+    def data_parallel(self) -> int:
+        """The number of data-parallel ranks."""
+        # Ranks that hold one copy of the model together have the same number.
+        return max(self._data_ranks) + 1
+
+    @property
+    def _by_kind(self) -> dict[str, list[Actor]]:
+        """All workers, by what errors call them."""
+        return {TRAINING: self._actors, **{worker_kind(role): actors for role, actors in self._roles.items()}}
+
+    async def watch(self, more: float = 0.0) -> None:
+        """Raises `WorkerError` when a worker dies or hangs; never returns."""
+        await together(
+            self._watch(f"{kind} {rank}", actor, more)
+            for kind, actors in self._by_kind.items()
+            for rank, actor in enumerate(actors)
+        )
+
+    async def _watch(self, name: str, actor: Actor, more: float) -> None:
+        try:
+            await within(
+                None, name, watched(actor, self._limits.worker_health_limit, "--worker-health-limit", more)
+            )
+        except WorkerError as error:
+            raise WorkerError(f"{error}{self._doing()}") from error
+
+    def _doing(self) -> str:
+        """A sentence about what the workers do at the moment; empty: nothing."""
+        if not self._under_way:
+            return ""
+        task, since = next(iter(self._under_way.items()))
+        return f" It had been at {task.what} for {time.monotonic() - since:.0f} s."
+
+    def _step_task(self, what: str) -> _Task:
+        return _Task(what, self._limits.step_timeout, "--step-timeout")
+
+    def _save_task(self, what: str) -> _Task:
+        return _Task(what, self._limits.save_timeout, "--save-timeout")
+
+    async def update(
+        self,
+        shares: Sequence[TrainBatch],
+        *,
+        step: int,
+        first: bool,
+        version: int | None,
+        scales: Scales,
+        keep: bool = False,
+    ) -> UpdateResult:
+        """Train on one rollout batch, a share for each data-parallel rank, and write weights `version`.
+
+        `version` None: nothing is written. The result of rank 0; `keep`: with columns of the tokens.
+        """
+        # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
+        assert self._asleep is None, "it trains when it is awake"
+        handles = await asyncio.to_thread(lambda: [self._cluster.put(to_arrays(share)) for share in shares])
+        async with self._weights_lock:
+            self._version = version
+            results = await self._all(
+                self._step_task(f"training step {step}"),
+                "update",
+                # All ranks of one copy of the model get the same share.
+                lambda rank: (handles[self._data_ranks[rank]], step, first, version, scales, keep),
+            )
+        result: UpdateResult = results[0]
+        return result
+
+    async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
+        """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
+        assert self._asleep != "all", "its weights are needed"
+        async with self._weights_lock:
+            self._version = version
+            task = self._save_task(f"writing weights {version}")
+            locations = await self._all(task, "write_weights", lambda rank: (version, whole))
+        location: WeightsLocation = locations[0]
+        return location
+
+    async def probe(self, token_ids: Sequence[int]) -> tuple[list[float], list[float]]:
+        """The log-probs of the policy with its adapter and without it (`TrainWorker.probe`)."""
+        results = await self._all(self._step_task("scoring a probe"), "probe", lambda rank: (token_ids,))
+        scored: tuple[list[float], list[float]] = results[0]
+        return scored
+
+    async def broadcast(self, call: str, *arguments: Any) -> Any:
+        """Have the publisher of rank 0 answer a call, beside training."""
+        answer = self._actors[0].call("broadcast", call, *arguments, thread="broadcast")
+        return await within(self._limits.save_timeout, f"{TRAINING} 0", answer)
+
+    async def sleep(self, what: SleepLevel) -> int:
+        """The models of the train workers leave the devices (`rlcore.Sleeper`).
+
+        Returns the bytes freed on the device where that is most.
+        """
+        async with self._weights_lock:
+            self._asleep = what
+            freed: list[int] = await self._all(
+                self._step_task("going to sleep"), "sleep", lambda rank: (what,)
+            )
+            return max(freed)
+
+    async def wake(self) -> None:
+        """Bring the models back to the devices."""
+        async with self._weights_lock:
+            if self._asleep is not None:
+                await self._all(self._step_task("waking up"), "wake", lambda rank: ())
+                self._asleep = None
+
+    async def pieces(self, version: int, ranks: Sequence[int] = ()) -> AsyncGenerator[Piece, None]:
+        """Weights `version` bucket by bucket, each made when it is asked for (`Publisher.pieces`).
+
+        `ranks`: those that send, of all that may; none: all of these.
+        Training waits meanwhile. If the trainer sleeps, only the policy's weights come back. OutdatedError if
+        the trainer has another version by now.
+        """
+        async with self._weights_lock:
+            if version != self._version:
+                raise OutdatedError(f"The trainer has weights {self._version}; asked for were {version}.")
+            task = self._save_task(f"publishing weights {version}")
+            try:
+                # Those that send nothing are asked too: all ranks gather the tensors together.
+                made = await self._all(task, "open_weights", lambda rank: (ranks,))
+                while sent := {rank: piece for rank, piece in enumerate(made) if piece is not None}:
+                    # The first one that sends is the one that tells the checksums
+                    # (`TrainWorker.open_weights`).
+                    piece = sent[min(sent)]
+                    yield replace(piece, by_rank={rank: sent[rank].content for rank in sent})
+                    if piece.is_last:
+                        break
+                    made = await self._all(task, "next_piece", lambda rank: ())
+            finally:
+                # After a publication that took too long, nobody should wait for its ranks once more.
+                closing = _Task(task.what, CLOSE_SECONDS, "")
+                await self._all(closing, "close_weights", lambda rank: ())
+
+    async def refresh(self, role: str) -> None:
+        """Copy the policy into the model of `role`.
+
+        To workers of its own the policy travels as in a checkpoint, which every layout reads. None must be
+        under way.
+        """
+        if role not in self._roles:
+            await self._all(self._step_task("copying the policy"), "refresh", lambda rank: (role,))
+            return
+        folder = self._folder / REFRESH
+        await self.stage([POLICY])
+        try:
+            await self.write(folder)
+            task = self._save_task("reading the policy")
+            await self._of_role(role, task, "load", role, str(folder / POLICY))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def stage(self, roles: Sequence[str]) -> None:
+        """Copy the state of `roles` to host memory; training may go on afterwards."""
+        assert self._asleep is None, "its state is needed"
+        task = self._save_task("copying its state for a checkpoint")
+        beside = [role for role in roles if role not in self._roles]
+        await self._all(task, "stage", lambda rank: (beside,))
+        for role in self._roles:
+            if role in roles:
+                await self._of_role(role, task, "stage", [role])
+
+    async def write(self, folder: Path) -> None:
+        """Write what was staged, each role into a folder of its name in `folder`."""
+        task = self._save_task("writing a checkpoint")
+        await self._all(task, "write", lambda rank: (str(folder),), thread="write")
+        for role in self._roles:
+            await self._of_role(role, task, "write", str(folder), thread="write")
+
+    async def load(self, folder: Path, roles: Sequence[str]) -> None:
+        """Load what `write` wrote."""
+        task = self._save_task("loading a checkpoint")
+        for role in roles:
+            if role in self._roles:
+                await self._of_role(role, task, "load", role, str(folder / role))
+            else:
+                await self._all(task, "load", lambda rank, role=role: (role, str(folder / role)))
+
+    async def stop(self) -> None:
+        """Leave the process group in order where that is still possible, then end every worker."""
+        leaving = [
+            within(STOP_SECONDS, kind, actor.call("stop"))
+            for kind, actors in self._by_kind.items()
+            for actor in actors
+        ]
+        await asyncio.gather(*leaving, return_exceptions=True)
+        self.kill()
+
+    def kill(self) -> None:
+        """End every worker at once."""
+        for actors in self._by_kind.values():
+            for actor in actors:
+                actor.kill()
+
+    async def _all(
+        self, task: _Task, method: str, arguments: Any, thread: ActorThread | None = None
+    ) -> list[Any]:
+        """The answers of the train workers, in the order of their ranks."""
+        calls = [arguments(rank) for rank in range(len(self._actors))]
+        return await self._answers(task, TRAINING, self._actors, method, calls, thread)
+
+    async def _of_role(
+        self, role: str, task: _Task, method: str, *arguments: Any, thread: ActorThread | None = None
+    ) -> None:
+        """Ask the workers that have only `role`."""
+        actors = self._roles[role]
+        await self._answers(task, worker_kind(role), actors, method, [arguments] * len(actors), thread)
+
+    async def _answers(
+        self,
+        task: _Task,
+        kind: str,
+        actors: Sequence[Actor],
+        method: str,
+        arguments: Sequence[Sequence[Any]],
+        thread: ActorThread | None,
+    ) -> list[Any]:
+        calls = [
+            within(
+                task.limit_s,
+                f"{kind} {rank}",
+                actor.call(method, *given, thread=thread),
+                f"did not finish {task.what}",
+                task.flag,
+            )
+            for rank, (actor, given) in enumerate(zip(actors, arguments, strict=True))
+        ]
+        self._under_way[task] = time.monotonic()
+        try:
+            return list(await asyncio.gather(*calls))
+        finally:
+            # Workers of several roles may be at one task. The first role that is done removes it for all.
+            self._under_way.pop(task, None)

@@ -1,0 +1,95 @@
+"""An engine that does not sample with the adapter is found at the first publication."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlcore import LogProbGapError
+from rlcore.engines.adapter_probe import AdapterProbe
+
+IDS = tuple(range(1, 13))
+
+
+class Model:
+    """Two linear layers over one-hot tokens, of which each has an adapter of rank 2."""
+
+    url = "http://engine"
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.weights = [torch.randn(16, 16, generator=generator) for _ in range(2)]
+        self.a = [torch.randn(2, 16, generator=generator) for _ in range(2)]
+        self.b = [torch.zeros(16, 2) for _ in range(2)]
+
+    def train(self) -> None:
+        """A step of the optimizer: new Bs, which share no memory with the old ones."""
+        self.b = [b + 1e-3 * torch.sign(torch.sin(torch.arange(32.0) + b.sum())).view(16, 2) for b in self.b]
+
+    def log_probs(self, b: Sequence[Tensor]) -> list[float]:
+        merged = [w + after @ before for w, before, after in zip(self.weights, self.a, b, strict=True)]
+        hidden = torch.tanh(torch.eye(16)[list(IDS)] @ merged[0].t())
+        scores = (hidden @ merged[1].t()).log_softmax(-1)
+        return scores[torch.arange(len(IDS) - 1), list(IDS[1:])].tolist()
+
+
+class Engine(Model):
+    """It samples with what `take` leaves of the adapter."""
+
+    def __init__(self, model: Model, fault: str) -> None:
+        self.model, self.fault = model, fault
+        self.adapter = model.b
+
+    def take(self) -> None:
+        nothing = [torch.zeros_like(b) for b in self.model.b]
+        new = {
+            "": self.model.b,
+            "ignores": nothing,
+            "half": [self.model.b[0], nothing[1]],
+            "keeps": self.adapter if self.model.b[0].any() else self.model.b,
+        }
+        self.adapter = new[self.fault]
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        assert tuple(token_ids) == IDS
+        return self.model.log_probs(self.adapter)
+
+
+@pytest.mark.parametrize(
+    ("fault", "trained", "what"),
+    [
+        ("", 3, ""),
+        ("ignores", 1, "from the model without the adapter"),
+        ("half", 1, "does not apply the adapter as the trainer does"),
+        ("keeps", 1, "from the model without the adapter"),
+    ],
+)
+def test_each_publication_is_proven(fault: str, trained: int, what: str) -> None:
+    model = Model()
+    engine, probe = Engine(model, fault), AdapterProbe(token_ids=IDS, noise=1e-5, bound=1e-4)
+    zero = [torch.zeros_like(b) for b in model.b]
+    for step in range(trained + 1):
+        engine.take()
+        probe.expect(model.log_probs(model.b), model.log_probs(zero))
+        if what and step == trained:
+            with pytest.raises(LogProbGapError, match=what):
+                asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # it answers as a client does
+            return
+        asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # as above
+        assert (probe.take_metrics()["engine/adapter_effect"] > 1e-4) == (step > 0)
+        model.train()
+
+
+def test_an_engine_that_keeps_an_older_adapter_is_told_from_one_without() -> None:
+    model = Model()
+    model.train()
+    probe, zero = AdapterProbe(token_ids=IDS, noise=1e-5, bound=1e-4), [torch.zeros_like(b) for b in model.b]
+    engine = Engine(model, "keeps")
+    probe.expect(model.log_probs(model.b), model.log_probs(zero))
+    asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # as above
+    model.train()
+    probe.expect(model.log_probs(model.b), model.log_probs(zero))
+    with pytest.raises(LogProbGapError, match="with the adapter of the publication before"):
+        asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # as above
