@@ -1,7 +1,5 @@
 """What a plugin may ask of the machine without torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,18 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore.api.types import Prompt, Score
+from rlcore_testing.samples import sample_of
 from rlcore_toolkit import SampleView
 
 CHAT = ({"role": "user", "content": "é"},)
-FIRST = Sample(
+FIRST = sample_of(
+    (7, 8),
     prompt=Prompt(prompt_id="p", text="12", label="21"),
     prompt_ids=(1, 2),
-    group_id=0,
-    index=0,
-    rollout_id="r",
     text="2",
-    response_ids=(7, 8),
     score=Score(value=0.5),
 )
 SECOND = replace(FIRST, prompt=Prompt(prompt_id="q", text=CHAT, label={"a": 1}), score=None, response_ids=())

@@ -1,7 +1,5 @@
 """Connections that bring no request are closed, and no others."""
 
-from __future__ import annotations
-
 import asyncio
 
 import aiohttp

@@ -1,22 +1,12 @@
-"""Threads beside an event loop: for calls that block, and for work that computes."""
-
-from __future__ import annotations
+"""Threads beside an event loop, for calls that block."""
 
 import asyncio
 import contextlib
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-SWITCH_S = 0.0005
-"""Seconds that a computing thread keeps the interpreter's lock from an event loop; Python's own are 0.005."""
-
-
-def favor_event_loop() -> None:
-    """Have computing threads of this process let the event loop go on after `SWITCH_S`."""
-    sys.setswitchinterval(SWITCH_S)
 
 
 async def call_in_thread(function: Callable[[], T]) -> T:

@@ -4,11 +4,9 @@ They are differentiable once and equal torch's own formulas up to the order of s
 linear layers lie in memory, on which the speed of generation depends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -20,12 +18,8 @@ _MANY_ROWS = 32
 """From here on oneDNN is the faster one, where it is."""
 
 
-def _is_intel() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.is_file() and "GenuineIntel" in cpuinfo.read_text()
-
-
-_INTEL = _is_intel()
+_CPUINFO = Path("/proc/cpuinfo")
+_INTEL = _CPUINFO.is_file() and "GenuineIntel" in _CPUINFO.read_text()
 _BLOCK_ELEMENTS = 1 << (20 if _INTEL else 17)
 """Half a MiB, of which a few blocks fit the second-level cache of one core. On servers of Intel, whose caches
 are larger, an optimizer step takes an eighth less time with 4 MiB."""
@@ -70,8 +64,7 @@ def kernel_swiglu(x: Tensor) -> Tensor:
     and keep every intermediate result. Unless `x` is a leaf, the backward pass writes the gradient over it;
     to read it afterwards, keep a copy.
     """
-    out: Tensor = _SwiGlu.apply(x)  # type: ignore[no-untyped-call] # torch does not type it
-    return out
+    return cast(Tensor, _SwiGlu.apply(x))  # type: ignore[no-untyped-call] # torch does not type it
 
 
 class _SwiGlu(torch.autograd.Function):
@@ -112,8 +105,7 @@ def kernel_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     Works through blocks of rows, as `kernel_swiglu`, and keeps one number a row beside its input. On one core
     a forward and a backward pass take a third to two thirds of torch's time.
     """
-    out: Tensor = _RmsNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call] # torch does not type it
-    return out
+    return cast(Tensor, _RmsNorm.apply(x, weight, eps))  # type: ignore[no-untyped-call] # torch does not type it
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -158,30 +150,31 @@ def kernel_linear(x: Tensor, weight: Tensor, reduce_over: ProcessGroup | None = 
     `reduce_over`: tensor-parallel ranks that hold other rows of the matrix, over which the gradient of `x` is
     summed.
     """
-    out: Tensor = _Linear.apply(x, weight, reduce_over)  # type: ignore[no-untyped-call] # torch does not type it
-    return out
+    return cast(Tensor, _Linear.apply(x, weight, reduce_over))  # type: ignore[no-untyped-call] # torch does not type it
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, reduce_over: ProcessGroup | None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        ctx.save_for_backward(rows, weight)
+        # A frozen matrix needs no input to be kept.
+        ctx.save_for_backward(rows if weight.requires_grad else None, weight)
         ctx.reduce_over = reduce_over
         return times_transposed(rows, weight).view(*x.shape[:-1], len(weight))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         rows, weight = ctx.saved_tensors
         incoming = gradient.reshape(-1, len(weight))
         of_x = times_transposed(incoming, weight.t())
         waiting = None
         if ctx.reduce_over is not None:
             waiting = dist.all_reduce(of_x, group=ctx.reduce_over, async_op=True)
+        of_weight = None
         # Off Intel's processors, the library was faster with the larger of the two dimensions first.
-        if weight.shape[0] < weight.shape[1] and not _INTEL:
+        if rows is not None and weight.shape[0] < weight.shape[1] and not _INTEL:
             of_weight = torch.mm(rows.t(), incoming).t()
-        else:
+        elif rows is not None:
             of_weight = torch.mm(incoming.t(), rows)
         if waiting is not None:
             waiting.wait()

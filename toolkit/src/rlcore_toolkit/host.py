@@ -1,7 +1,5 @@
 """This host: where others reach it, and whether its processes live."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import os
@@ -51,7 +49,7 @@ async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
         try:
             opened[name] = psutil.Process(pid)
         except psutil.NoSuchProcess:  # before anybody watched it
-            raise _ended(name) from None
+            raise _death(name) from None
     stopped = dict.fromkeys(processes, 0.0)
     while True:
         for name, process in opened.items():
@@ -60,7 +58,7 @@ async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
             except psutil.NoSuchProcess:
                 status = psutil.STATUS_DEAD
             if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                raise _ended(name)
+                raise _death(name)
             stopped[name] = stopped[name] + _TICK_SECONDS if status == psutil.STATUS_STOPPED else 0.0
             if stopped[name] >= limit_s:
                 process.resume()  # who waits for it could not be ended
@@ -68,5 +66,5 @@ async def watch_processes(processes: Mapping[str, int], limit_s: float) -> None:
         await asyncio.sleep(_TICK_SECONDS)
 
 
-def _ended(name: str) -> WorkerError:
+def _death(name: str) -> WorkerError:
     return WorkerError(f"{name} has ended: its processes cannot go on.")

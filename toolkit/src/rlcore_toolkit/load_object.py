@@ -1,6 +1,4 @@
-"""What a user's code defines, by the name that a setting gives."""
-
-from __future__ import annotations
+"""Code that is not rlcore's: what a setting names, and packages that a plugin needs."""
 
 import importlib
 import importlib.util
@@ -10,7 +8,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlcore import ConfigError
+from rlcore import ConfigError, MissingPackageError
+
+
+def require_packages(setting: str, requirement: str, *packages: str) -> None:
+    """Raises `MissingPackageError` unless `packages` are installed, which pip does for `requirement`."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingPackageError(
+            f"{setting}: found no {' and no '.join(missing)}; pip install '{requirement}'."
+        )
 
 
 def load_object(name: str, flag: str) -> Any:

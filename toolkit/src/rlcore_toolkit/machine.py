@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _GPU_DEVICES = tuple(map(Path, ("/dev/nvidiactl", "/dev/nvhost-ctrl-gpu", "/dev/dxg", "/dev/kfd")))
-"""Of NVIDIA, of its Jetson boards, of Windows' Linux, of AMD."""
+"""The devices of NVIDIA, of its Jetson boards, of Windows' Linux, and of AMD."""
 
 
 def has_gpu() -> bool:

@@ -1,11 +1,12 @@
 """Move tensors from their device to host memory and back in place: how a trainer sleeps."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, UntypedStorage
+
+from rlcore import SleepLevel
 
 
 class Offload:
@@ -25,7 +26,8 @@ class Offload:
 
         Those that are away already stay away.
         """
-        moved = [(storage, device, _on_host(storage, device)) for storage, device in _storages(tensors)]
+        storages = _storages(tensors)
+        moved = [(storage, device, host_copy(_bytes(storage, device))) for storage, device in storages]
         _give_back(storage for storage, *_ in moved)
         self._kept += moved
 
@@ -57,6 +59,74 @@ class Offload:
         self._kept, self._dropped = [], []
 
 
+class ModelOffload:
+    """What of a model has left its device, for a `rlcore.Sleeper`."""
+
+    def __init__(self) -> None:
+        self._optimizer, self._weights = Offload(), Offload()
+
+    def sleep(
+        self,
+        what: SleepLevel,
+        *,
+        weights: Iterable[Tensor],
+        states: Iterable[Tensor] = (),
+        gradients: Iterable[Tensor] = (),
+    ) -> int:
+        """Move `states` to host memory, with `all` the `weights` too, and drop `gradients`.
+
+        From `all` to `optimizer` the weights come back. Returns the bytes freed on the device so far.
+        """
+        self._optimizer.drop(gradients)
+        self._optimizer.move(states)
+        if what == "all":
+            self._weights.move(weights)
+        else:
+            self._weights.restore()
+        return self._optimizer.nbytes + self._weights.nbytes
+
+    def wake(self) -> None:
+        """Bring everything back; gradients are zeros."""
+        self._weights.restore()
+        self._optimizer.restore()
+
+
+class HostWeights:
+    """Weights in host memory that take the place of a model's for a while.
+
+    They cost no device memory, host memory twice, and three copies over the host's link each time: the
+    model's out, these in, the model's back.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        """A copy of `tensors`."""
+        self._values = [host_copy(tensor) for tensor in tensors]
+        self._kept: list[Tensor] = []
+
+    def take(self, tensors: Sequence[Tensor]) -> None:
+        """Become a copy of `tensors`, in the same order."""
+        _fill(self._values, tensors)
+
+    @contextmanager
+    def in_place_of(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+        """Within, `tensors` have these values; afterwards their own again, bit by bit."""
+        if self._kept:
+            _fill(self._kept, tensors)
+        else:  # pinned memory is slow to get, so it is kept
+            self._kept = [host_copy(tensor) for tensor in tensors]
+        _fill(tensors, self._values)
+        try:
+            yield
+        finally:
+            _fill(tensors, self._kept)
+
+
+@torch.no_grad()
+def _fill(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
+
+
 def host_copy(tensor: Tensor) -> Tensor:
     """A copy of `tensor` in host memory. It is pinned for a tensor of a GPU, which makes transfers faster."""
     host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
@@ -77,10 +147,6 @@ def _storages(tensors: Iterable[Tensor]) -> list[tuple[UntypedStorage, torch.dev
 def _bytes(storage: UntypedStorage, device: torch.device) -> Tensor:
     """The storage as a tensor, uint8 [n], which shares its memory."""
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
-
-
-def _on_host(storage: UntypedStorage, device: torch.device) -> Tensor:
-    return host_copy(_bytes(storage, device))
 
 
 def _give_back(storages: Iterable[UntypedStorage]) -> None:

@@ -1,11 +1,9 @@
 """Interrupted requests: what was sampled before, joined with what is sampled afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rlcore import Completion, Span
+from rlcore import Completion, Request, Span
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -20,32 +18,29 @@ INTERRUPTED = "abort"
 class Partial:
     """A request of an unfinished group, with the completions so far, one for each of its samples."""
 
-    rid: str
-    seed: int
-    prompt_ids: tuple[int, ...]
+    request: Request
     completions: tuple[Completion, ...]
 
     @property
     def key(self) -> RequestKey:
-        """The identity, by which a generator that runs again finds the answers to a request that it
-        repeats.
-        """
-        return self.rid, self.seed, self.prompt_ids, len(self.completions)
+        """The key of its request."""
+        return request_key(self.request)
 
     @property
     def versions(self) -> frozenset[int]:
         """The weight versions of the tokens."""
-        return frozenset(
-            span.version
-            for completion in self.completions
-            if completion.token_ids
-            for span in completion.spans
-        )
+        sampled = [completion for completion in self.completions if completion.token_ids]
+        return frozenset(span.version for completion in sampled for span in completion.spans)
 
     @property
     def tokens(self) -> int:
         """Sampled tokens."""
         return sum(len(completion.token_ids) for completion in self.completions)
+
+
+def request_key(request: Request) -> RequestKey:
+    """The identity by which a generator that runs again finds the answers to a request that it repeats."""
+    return request.rid, request.seed, tuple(request.input_ids), request.n
 
 
 def without_unread_text(completion: Completion) -> Completion:
@@ -64,14 +59,8 @@ def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str
     end = _end_of_stop(ids, cut, decode, stop)
     if end is not None:
         text = decode(ids[:end])
-        place = min(text.index(string) for string in stop if string in text)
-        rest = replace(
-            rest,
-            token_ids=rest.token_ids[: end - cut],
-            log_probs=rest.log_probs[: end - cut],
-            finish_reason="stop",
-        )
-        text = text[:place]
+        ids_left, log_probs_left = rest.token_ids[: end - cut], rest.log_probs[: end - cut]
+        rest = replace(rest, token_ids=ids_left, log_probs=log_probs_left, finish_reason="stop")
     else:
         trimmed = len(decode(rest.token_ids)) - len(rest.text)
         text = decode(ids)
@@ -84,7 +73,7 @@ def join(first: Completion, rest: Completion, decode: Decode, stop: Sequence[str
         spans=_joined_spans(first, rest),
         prompt_tokens=first.prompt_tokens,
         # the continuation took in all that came before it
-        routed_experts=(rest if rest.token_ids else first).routed_experts,
+        engine_columns=(rest if rest.token_ids else first).engine_columns,
     )
 
 

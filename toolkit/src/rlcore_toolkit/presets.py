@@ -32,7 +32,7 @@ TINY_SUGGESTS: Mapping[str, Any] = MappingProxyType(
         "max_prompt_tokens": 32,
         "max_response_tokens": 8,
         "lr": 2e-3,
-        "critic_lr": 2e-3,
+        "critic.lr": 2e-3,
         "entropy_coef": 0.2,
         "eval_every": 20,
     }
@@ -75,13 +75,22 @@ Shapes = Iterable[tuple[str, tuple[int, ...]]]
 """The name and shape of each tensor, in the order in which random numbers are drawn for them."""
 
 
+CONSTANTS: Mapping[str, float] = MappingProxyType({"bias": 0.0, "": 1.0})
+"""Biases of zeros, norms of ones."""
+
+
 def write_tiny_model(
-    directory: str | Path, config: Mapping[str, Any], seed: int = 0, shapes: Shapes | None = None
+    directory: str | Path,
+    config: Mapping[str, Any],
+    seed: int = 0,
+    shapes: Shapes | None = None,
+    constants: Mapping[str, float] = CONSTANTS,
 ) -> Path:
     """Write and return the Hugging Face directory of a random model of `config`, which includes `TINY_SIZES`.
 
     The same seed gives the same bytes. `shapes`: those that transformers derives from the config. A family
-    that gives them saves the import of the model's class at the start of a run.
+    that gives them saves the import of the model's class at the start of a run. `constants`: the values of
+    vectors, by the end of their name; the first that fits counts.
     """
     from safetensors.torch import save_file
 
@@ -91,7 +100,7 @@ def write_tiny_model(
     path.mkdir(parents=True, exist_ok=True)
     _write_json(path / "config.json", dict(config))
     named = expected_shapes(path).items() if shapes is None else shapes
-    weights = dict(_weights(named, config["initializer_range"], seed))
+    weights = dict(_weights(named, config["initializer_range"], seed, constants))
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     tokens = {"pad_token_id": config["pad_token_id"], "eos_token_id": config["eos_token_id"]}
     _write_json(path / "generation_config.json", {"do_sample": True, **tokens})
@@ -99,8 +108,10 @@ def write_tiny_model(
     return path
 
 
-def _weights(shapes: Shapes, width: float, seed: int) -> Iterator[tuple[str, Tensor]]:
-    """Norms of ones, biases of zeros, matrices of normal numbers of standard deviation `width`."""
+def _weights(
+    shapes: Shapes, width: float, seed: int, constants: Mapping[str, float]
+) -> Iterator[tuple[str, Tensor]]:
+    """Vectors of `constants`, matrices of normal numbers of standard deviation `width`."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -108,7 +119,8 @@ def _weights(shapes: Shapes, width: float, seed: int) -> Iterator[tuple[str, Ten
         if len(shape) > 1:
             yield name, torch.randn(shape, generator=generator) * width
         else:
-            yield name, torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
+            constant = next(constants[end] for end in constants if name.endswith(end))
+            yield name, torch.full(shape, constant)
 
 
 def _write_tokenizer(path: Path, config: Mapping[str, Any]) -> None:

@@ -1,15 +1,13 @@
 """`RequestGate` stops and restarts all requests of a run, for publications and checkpoints."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from rlcore import Completion, EngineContext, GenerationClient, GroupScorer, Sampling, Tokenizer
+from rlcore import Completion, EngineContext, GenerationClient, GroupScorer, Request, Sampling, Tokenizer
 from rlcore_machine import together
-from rlcore_toolkit.partial import INTERRUPTED, Partial, RequestKey, join, without_unread_text
+from rlcore_toolkit.partial import INTERRUPTED, Partial, RequestKey, join, request_key, without_unread_text
 
 ABORT_AGAIN_S = 0.05
 """Seconds between aborts: a request may reach an engine just after an abort of all requests."""
@@ -88,50 +86,46 @@ class ContinuingContext(EngineContext):
         self._requests = gate
         self._notes = notes
 
-    async def complete(
-        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
-    ) -> Sequence[Completion]:
-        """`n` completions of one prompt."""
-        sampling, prompt = sampling or self.sampling, tuple(prompt_ids)
-        key = (rid, seed, prompt, n)
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        """The completions of a request, in as many pieces as it takes."""
+        key = request_key(request)
         if key not in self._notes:
-            completions, is_interrupted = await self._ask(prompt, sampling, n, seed, rid)
+            completions, is_interrupted = await self._ask(request)
             if not is_interrupted and any(
                 completion.finish_reason == INTERRUPTED for completion in completions
             ):
                 return completions  # ended by someone else, whose reasons are the generator's to judge
-            noted = tuple(map(without_unread_text, completions))
-            self._keep(Partial(rid=rid, seed=seed, prompt_ids=prompt, completions=noted))
-        await together(self._finish(key, index, sampling) for index in range(n))
+            partial = tuple(map(without_unread_text, completions))
+            self._notes[key] = Partial(request=request, completions=partial)
+        await together(self._finish(request, index) for index in range(request.n))
         return self._notes[key].completions
 
-    def _keep(self, request: Partial) -> None:
-        self._notes[request.key] = request
-
-    async def _finish(self, key: RequestKey, index: int, sampling: Sampling) -> None:
+    async def _finish(self, request: Request, index: int) -> None:
         """Go on with one sample of a noted request until it ends by itself."""
-        rid, seed, prompt, _ = key
+        key, sampling = request_key(request), request.sampling
         while True:
             completion = self._notes[key].completions[index]
             if completion.finish_reason != INTERRUPTED:
                 return
-            left = replace(sampling, max_tokens=sampling.max_tokens - len(completion.token_ids))
-            name = f"{rid}+{index}.{len(completion.token_ids)}"
-            (rest,), is_interrupted = await self._ask(
-                prompt + completion.token_ids, left, 1, seed + index, name
+            length = len(completion.token_ids)
+            continuation = replace(
+                request,
+                input_ids=request.input_ids + completion.token_ids,
+                sampling=replace(sampling, max_tokens=sampling.max_tokens - length),
+                n=1,
+                seed=request.seed + index,
+                rid=f"{request.rid}+{index}.{length}",
             )
+            (rest,), is_interrupted = await self._ask(continuation)
             joined = join(completion, rest, self.decode, sampling.stop)
-            request = self._notes[key]  # its siblings have gone on meanwhile
-            noted = without_unread_text(joined) if is_interrupted else joined
-            answers = [*request.completions[:index], noted, *request.completions[index + 1 :]]
-            self._keep(replace(request, completions=tuple(answers)))
+            siblings = list(self._notes[key].completions)  # they have gone on meanwhile
+            siblings[index] = without_unread_text(joined) if is_interrupted else joined
+            self._notes[key] = replace(self._notes[key], completions=tuple(siblings))
             if joined.finish_reason == INTERRUPTED and not is_interrupted:
                 return
 
-    async def _ask(
-        self, prompt: tuple[int, ...], sampling: Sampling, n: int, seed: int, rid: str
-    ) -> tuple[tuple[Completion, ...], bool]:
+    async def _ask(self, request: Request) -> tuple[tuple[Completion, ...], bool]:
         """The engine's answers, and whether the gate was closed on them."""
         async with self._requests.request() as is_interrupted:
-            completions = await super().complete(prompt, n=n, seed=seed, rid=rid, sampling=sampling)
+            completions = await super().generate(request)
             return tuple(completions), is_interrupted()

@@ -3,28 +3,52 @@
 Format: https://github.com/huggingface/safetensors#format (8 bytes of header length, JSON header, raw data).
 """
 
-from __future__ import annotations
-
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
 from rlcore import ConversionReport, checksum
-from rlcore_toolkit.hashing_file import HashingFile, hashing_file
+from rlcore_toolkit.publishers.bucket import grouped
+
+
+class HashingFile:
+    """A file to append to, and its digest."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`, whose items are bytes."""
+        self._stream.write(data)
+        self.digest.update(data)
+        self.size += len(data)
+
+    def flush(self) -> None:
+        """Does nothing; `torch.save` calls it."""
+        self._stream.flush()
+
+
+@contextmanager
+def hashing_file(file: Path, report: ConversionReport) -> Iterator[HashingFile]:
+    """A new `file` to append to; `report` has its digest afterwards."""
+    with file.open("xb") as stream:
+        out = HashingFile(stream)
+        yield out
+    report.files[file.name] = {"bytes": out.size, "sha256": out.digest.hexdigest()}
+
 
 DTYPES = {
-    torch.float32: "F32",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
+    **{torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"},
+    **{torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"},
 }
 """dtype → its name in the format."""
 
@@ -62,7 +86,7 @@ def plan_shards(plan: Iterable[TensorEntry], limit: int) -> list[SafetensorsShar
 
     A larger tensor gets its own file.
     """
-    parts = list(_parts(plan, limit))
+    parts = list(grouped(plan, lambda entry: entry.nbytes, limit))
     return [SafetensorsShard(_name(number, len(parts)), tuple(part)) for number, part in enumerate(parts)]
 
 
@@ -104,19 +128,6 @@ def write_shard_index(folder: Path, whole: Sequence[SafetensorsShard]) -> None:
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _parts(plan: Iterable[TensorEntry], limit: int) -> Iterator[list[TensorEntry]]:
-    shard: list[TensorEntry] = []
-    size = 0
-    for entry in plan:
-        if shard and size + entry.nbytes > limit:
-            yield shard
-            shard, size = [], 0
-        shard.append(entry)
-        size += entry.nbytes
-    if shard:
-        yield shard
-
-
 def _name(number: int, count: int) -> str:
     return "model.safetensors" if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
 
@@ -126,11 +137,7 @@ def _write_header(stream: HashingFile, shard: SafetensorsShard) -> None:
     offset = 0
     for entry in shard.entries:
         place = [offset, offset + entry.nbytes]
-        header[entry.name] = {
-            "dtype": DTYPES[entry.dtype],
-            "shape": list(entry.shape),
-            "data_offsets": place,
-        }
+        header[entry.name] = {"dtype": DTYPES[entry.dtype], "shape": list(entry.shape), "data_offsets": place}
         offset = place[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the data begin aligned

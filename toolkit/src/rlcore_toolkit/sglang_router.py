@@ -1,7 +1,5 @@
 """sglang-router in front of an engine's servers, for those that speak SGLang's protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import sys
@@ -10,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore import EngineError, Http, MissingEngineError
+from rlcore import EngineError, Http, MissingEngineError, Request
 from rlcore_machine import LOOPBACK, ServerProcess, free_port
 from rlcore_toolkit import sglang_router_launch as launch
 
 START_LIMIT_S = 60.0
 REQUEST_LIMIT_S = 30.0
+ROUTING_HEADER = "X-SMG-Routing-Key"
+"""The header by which sglang-router keeps requests together under `consistent_hashing`."""
 POLL_S = 0.1
 
 
@@ -49,6 +49,11 @@ class SglangRouter:
         """Raises `MissingEngineError` where sglang-router is not installed beside rlcore."""
         if importlib.util.find_spec("sglang_router") is None:
             raise MissingEngineError("--router needs sglang-router beside rlcore: pip install sglang-router.")
+
+    @staticmethod
+    def headers(request: Request) -> Mapping[str, str]:
+        """The group of the request, so that `consistent_hashing` sends all of the group to one worker."""
+        return {ROUTING_HEADER: request.rid.partition(".")[0]}
 
     async def start(self) -> None:
         """Start it, without workers."""

@@ -1,7 +1,5 @@
 """Close connections that send no request: aiohttp's server would wait for one forever."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tool calls as each family writes them: found in sampled text, by the format of the chat template."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -116,16 +114,10 @@ def _call(value: Any, key: str = "arguments") -> ToolCall:
     return ToolCall(name=value["name"], arguments=arguments)
 
 
-def _hermes(match: re.Match[str], tools: Sequence[Mapping[str, Json]]) -> ToolCall:
-    return _call(parse_json(match[1]))
-
-
 def _glm(match: re.Match[str], tools: Sequence[Mapping[str, Json]]) -> ToolCall:
     name, _, rest = match[1].partition("<arg_key>")
-    pairs = re.findall(
-        r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", f"<arg_key>{rest}", re.DOTALL
-    )
-    return _typed(name, pairs, tools)
+    pattern = r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>"
+    return _typed(name, re.findall(pattern, f"<arg_key>{rest}", re.DOTALL), tools)
 
 
 def _qwen_xml(match: re.Match[str], tools: Sequence[Mapping[str, Json]]) -> ToolCall:
@@ -142,8 +134,7 @@ def _typed(name: str, pairs: Sequence[tuple[str, str]], tools: Sequence[Mapping[
         raise ValueError("a call without a name")
     types = _types(name, tools)
     return ToolCall(
-        name=name,
-        arguments={key.strip(): _value(value, types.get(key.strip())) for key, value in pairs},
+        name=name, arguments={key.strip(): _value(value, types.get(key.strip())) for key, value in pairs}
     )
 
 
@@ -192,25 +183,19 @@ def _parse_llama(text: str) -> ParsedToolCalls:
             calls.append(_call(value, "parameters" if "parameters" in value else "arguments"))
             place += len(body[place:]) - len(body[place:].lstrip("; \n"))
     except (ValueError, TypeError, RecursionError) as error:
-        return ParsedToolCalls(
-            content=text.strip(), calls=(), malformed=(f"{type(error).__name__}: {error}",)
-        )
+        why = f"{type(error).__name__}: {error}"
+        return ParsedToolCalls(content=text.strip(), calls=(), malformed=(why,))
     return ParsedToolCalls(content=content.strip(), calls=tuple(calls))
 
 
 Reader = Callable[[re.Match[str], Sequence[Mapping[str, Json]]], ToolCall]
+_MARKED = re.compile("<｜tool▁call▁begin｜>(.*?)<｜tool▁sep｜>(.*?)<｜tool▁call▁end｜>", re.DOTALL)
 _TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _READERS: Mapping[ToolFormat, tuple[re.Pattern[str], Reader]] = {
-    ToolFormat.HERMES: (_TAGGED, _hermes),
+    ToolFormat.HERMES: (_TAGGED, lambda match, _: _call(parse_json(match[1]))),
     ToolFormat.GLM: (_TAGGED, _glm),
     ToolFormat.QWEN_XML: (_TAGGED, _qwen_xml),
-    ToolFormat.DEEPSEEK: (
-        re.compile(
-            "<｜tool▁call▁begin｜>(.*?)<｜tool▁sep｜>(.*?)<｜tool▁call▁end｜>",
-            re.DOTALL,
-        ),
-        _deepseek,
-    ),
+    ToolFormat.DEEPSEEK: (_MARKED, _deepseek),
 }
 _OPENING: Mapping[ToolFormat, str] = {how: "<tool_call>" for how in _READERS} | {
     ToolFormat.DEEPSEEK: _DEEPSEEK_BEGIN

@@ -1,7 +1,5 @@
 """For generators: build a sample from an engine's answers, a single one or several turns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +27,7 @@ def answered(sample: Sample, completion: Completion) -> Sample:
         text=completion.text,
         spans=completion.spans,
         status=completion.status,
-        routed_experts=completion.routed_experts,
+        engine_columns=completion.engine_columns,
     )
 
 
@@ -84,7 +82,7 @@ class Trajectory:
         self._turns += 1
         self._append(done.token_ids, 1, done.log_probs, done.spans)
         if done.token_ids:
-            self._sample = replace(self._sample, routed_experts=done.routed_experts)
+            self._sample = replace(self._sample, engine_columns=done.engine_columns)
         return done
 
     def observe(self, ids: Sequence[int]) -> bool:

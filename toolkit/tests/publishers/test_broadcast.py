@@ -1,17 +1,13 @@
 """A trainer's broadcast to an engine's ranks: the bytes, the buckets, and peers that do not come."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
 import torch
 from torch import Tensor
 
-from rlcore import Bucket
-from rlcore.api.errors import EngineError
-from rlcore_toolkit.publishers.broadcast_group import BroadcastGroup
-from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
+from rlcore import Bucket, EngineError
+from rlcore_toolkit.publishers.broadcast_group import BroadcastGroup, BroadcastSender
 from rlcore_toolkit.publishers.bucket import bucket_of, bucketed, flatten_tensors
 
 HOST = "127.0.0.1"

@@ -1,7 +1,5 @@
 """What has changed between two versions: bit-exact both ways, and refused where it does not fit."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading
@@ -16,12 +14,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlcore.api.errors import DeltaError
-from rlcore.checksums import checksum
-from rlcore.engines.publish_file import FILE, WeightsLocation, checksums_of
+from rlcore import DeltaError, WeightsLocation, checksum
+from rlcore.engines.publish_file import FILE
+from rlcore_toolkit import checksums_of
 from rlcore_toolkit.publishers import delta
-from rlcore_toolkit.publishers.delta_mirror import Mirror
-from rlcore_toolkit.publishers.delta_publisher import MOST_CHANGES, DeltaPublisher
+from rlcore_toolkit.publishers.delta_publisher import MOST_CHANGES, DeltaPublisher, Mirror
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
 Tensors = dict[str, Tensor]

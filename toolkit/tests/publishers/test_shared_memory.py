@@ -1,7 +1,5 @@
 """The file that a server maps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """`BroadcastPublisher`: weights by NCCL or gloo, straight from the trainer's memory to the engine's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,14 +8,9 @@ from uuid import uuid4
 
 from torch import Tensor
 
-from rlcore import (
-    AskTrainer,
-    EngineClient,
-    Piece,
-    WeightsLocation,
-)
+from rlcore import AskTrainer, EngineClient, Piece, WeightsLocation
 from rlcore_machine import LOOPBACK, together
-from rlcore_toolkit.publishers.broadcast_sender import BroadcastSender
+from rlcore_toolkit.publishers.broadcast_group import BroadcastSender
 from rlcore_toolkit.publishers.bucket import flatten_tensors
 from rlcore_toolkit.publishers.stream import StreamPublisher
 
@@ -80,15 +73,10 @@ class BroadcastPublisher(StreamPublisher):
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
         name = self.link.groups[client]
-        body = {
-            "names": piece.bucket.names,
-            "dtypes": piece.bucket.dtypes,
-            "shapes": piece.bucket.shapes,
-            "group_name": name,
-            "load_format": "flattened_bucket",
-            "flush_cache": False,
-            **({} if version is None else {"weight_version": str(version)}),
-        }
+        bucket = piece.bucket
+        body: dict[str, Any] = {"names": bucket.names, "dtypes": bucket.dtypes, "shapes": bucket.shapes}
+        body |= {"group_name": name, "load_format": "flattened_bucket", "flush_cache": False}
+        body |= {} if version is None else {"weight_version": str(version)}
         receiving = client.update("/update_weights_from_distributed", body)
         await together([receiving, self._ask("send", name)])
 
@@ -99,14 +87,8 @@ class BroadcastPublisher(StreamPublisher):
         engine = urlsplit(client.url).hostname
         is_beside = engine == LOOPBACK  # this process, and perhaps not the trainer
         host, port = await self._ask("open", name, (self.link.here or engine) if is_beside else engine)
-        body = {
-            "master_address": host,
-            "master_port": port,
-            "rank_offset": 1,  # the trainer is rank 0
-            "world_size": size,
-            "group_name": name,
-            "backend": self.backend,
-        }
+        body = {"master_address": host, "master_port": port, "group_name": name, "backend": self.backend}
+        body |= {"rank_offset": 1, "world_size": size}  # the trainer is rank 0
         entering = client.update("/init_weights_update_group", body)
         try:
             await together([entering, self._ask("join", name, size, self.backend, self.limit_s)])

@@ -1,7 +1,5 @@
 """Weights in flattened buckets: the bytes of several tensors, one after the other."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlcore import Publisher
+from rlcore_toolkit.planning.units import MB
 
-MEGABYTE = 1_000_000
+if TYPE_CHECKING:  # it imports torch, which takes longer than a plan
+    from rlcore import Publisher
 
 
 def publisher_of(
@@ -29,14 +29,14 @@ def publisher_of(
     engine's. `bucket_mb`: size of a bucket, for ways that stream. `limit_s`: time limit of a broadcast.
     `checks`: the engine tells the checksums of its tensors.
     """
-    from rlcore import DiskPublisher
     from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
     from rlcore_toolkit.publishers.delta_publisher import DeltaPublisher
+    from rlcore_toolkit.publishers.file_publisher import DiskPublisher
     from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
 
     match publish:
         case "shared_memory":
-            return SharedMemoryPublisher(root=root, dtype=dtype, bucket_bytes=bucket_mb * MEGABYTE)
+            return SharedMemoryPublisher(root=root, dtype=dtype, bucket_bytes=bucket_mb * MB)
         case "disk":
             return DiskPublisher(root=root, dtype=dtype, model_path=model_path)
         case "delta":
@@ -45,7 +45,7 @@ def publisher_of(
     return BroadcastPublisher(
         root=root,
         dtype=dtype,
-        bucket_bytes=bucket_mb * MEGABYTE,
+        bucket_bytes=bucket_mb * MB,
         backend="nccl" if on_gpu else "gloo",
         limit_s=limit_s,
         checks=checks,
@@ -63,12 +63,12 @@ def cross_host_ways(offered: Sequence[str], *, spanning: bool) -> list[str]:
 
 def publisher_room(publish: str, size: int, *, bucket_mb: int) -> int:
     """The most bytes that the folder of `publish` holds, for weights of `size` bytes."""
-    from rlcore import disk_room
     from rlcore_toolkit.publishers.delta_publisher import DELTA_COPIES
+    from rlcore_toolkit.publishers.version import disk_room
 
     match publish:
         case "disk":
             return disk_room(size)
         case "delta":
             return DELTA_COPIES * size
-    return min(size, bucket_mb * MEGABYTE)  # a way that streams holds one bucket
+    return min(size, bucket_mb * MB)  # a way that streams holds one bucket

@@ -1,7 +1,5 @@
 """`SharedMemoryPublisher`: a file in memory that the engine's server maps."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlcore import (
-    EngineClient,
-    EngineError,
-    Piece,
-    WeightsLocation,
-)
+from rlcore import EngineClient, EngineError, Piece, WeightsLocation
 from rlcore_toolkit.publishers.stream import StreamPublisher
 
 Layout = list[tuple[str, str, list[int], int]]

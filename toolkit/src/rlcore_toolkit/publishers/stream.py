@@ -1,7 +1,5 @@
 """`StreamPublisher`: the base of ways that bring weights bucket by bucket."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,17 +7,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from rlcore import (
-    EngineClient,
-    FilePublisher,
-    Piece,
-    WeightsLocation,
-    checksum,
-    on_wire,
-    torch_dtype,
-    wire_bytes,
-)
+from rlcore import EngineClient, Piece, WeightsLocation, checksum, torch_dtype
 from rlcore_toolkit.publishers.bucket import aligned, bucket_of, bucketed
+from rlcore_toolkit.publishers.file_publisher import FilePublisher
+from rlcore_toolkit.publishers.version import on_wire, wire_bytes
 
 BUCKET_BYTES = 256_000_000
 
@@ -50,7 +41,7 @@ class StreamPublisher(FilePublisher):
         dtype = torch_dtype(self.dtype)
 
         def size(name: str, tensor: Tensor) -> int:
-            return wire_bytes(name, tensor, dtype, self.fp8)
+            return wire_bytes(name, tensor, dtype, self.forms)
 
         runs = bucketed(tensors, size, self.bucket_bytes)
         run = next(runs, None)
@@ -59,12 +50,11 @@ class StreamPublisher(FilePublisher):
                 ready = aligned(
                     sent
                     for name, tensor in (run if sends or tells else ())
-                    for sent in on_wire(name, tensor, dtype, self.fp8)
+                    for sent in on_wire(name, tensor, dtype, self.forms)
                 )
                 content = self._keep(ready) if sends else None
-                checksums = (
-                    {name: checksum(tensor) for name, tensor in ready} if self.checks and tells else {}
-                )
+                named = ready if self.checks and tells else ()
+                checksums = {name: checksum(tensor) for name, tensor in named}
                 bucket = bucket_of(ready)
                 # the next run is gathered beside the bucket, and not beside what that was made of
                 ready.clear()

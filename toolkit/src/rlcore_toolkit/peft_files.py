@@ -1,0 +1,177 @@
+"""The files of an adapter as PEFT has them, and a model with an adapter merged in."""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rlcore import (
+    ADAPTER_CONFIG,
+    DTYPE_NAMES,
+    FP8_SCALE_SUFFIX,
+    AdapterSpec,
+    ConversionReport,
+    ModelError,
+    fp8_block,
+    parse_json,
+    shapes_in,
+    torch_dtype,
+    write_atomically,
+)
+from rlcore_toolkit.fp8 import FP8_DTYPE, dequantize_fp8
+from rlcore_toolkit.hf_directory import carry_files, check_new, check_space
+from rlcore_toolkit.lora import linear_modules, with_product
+from rlcore_toolkit.safetensors_stream import TensorEntry, plan_shards, write_shard_index, write_shards
+
+ADAPTER_FILE = "adapter_model.safetensors"
+_PREFIX, _WEIGHT = "base_model.model.", ".weight"
+_UNKNOWN = (
+    "use_dora",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+    "fan_in_fan_out",
+    "target_parameters",
+)
+"""What an adapter of PEFT may have, and no trainer of rlcore has."""
+
+
+def adapter_name(module: str, part: str) -> str:
+    """PEFT's name of a tensor; `part`: "A" or "B"."""
+    return f"{_PREFIX}{module}.lora_{part}{_WEIGHT}"
+
+
+def adapter_place(name: str) -> tuple[str, str]:
+    """The module and the part, "A" or "B", of an `adapter_name`; two empty texts for another name."""
+    match = re.fullmatch(rf"{re.escape(_PREFIX)}(.+)\.lora_([AB])\.weight", name)
+    return (match[1], match[2]) if match else ("", "")
+
+
+def published_adapter(
+    tensors: Iterable[tuple[str, Tensor]], spec: AdapterSpec
+) -> Iterator[tuple[str, Tensor]]:
+    """What a publication of the adapter alone carries: A and scale · B, by `adapter_name`."""
+    for name, tensor in tensors:
+        is_b = adapter_place(name)[1] == "B"
+        yield name, tensor.detach() * spec.scale if is_b else tensor.detach()
+
+
+def write_adapter(folder: Path, spec: AdapterSpec, base: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write PEFT's two files into `folder`. `tensors`: by `adapter_name`; `base`: the model's directory."""
+    adapted = {adapter_place(name)[0] for name in tensors}
+    ends = {module.rpartition(".")[2] for module in adapted}
+    by_end = {module for module in linear_modules(base) if module.rpartition(".")[2] in ends}
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": str(base),
+        "r": spec.rank,
+        "lora_alpha": spec.alpha,
+        "lora_dropout": spec.dropout,
+        "use_rslora": spec.rslora,
+        # Engines expect the ends of names, which may stand for too many.
+        "target_modules": sorted(ends if by_end == adapted else adapted),
+        "bias": "none",
+        "inference_mode": True,
+    }
+    values = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(values, folder / ADAPTER_FILE, metadata={"format": "pt"})
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+
+
+def read_adapter(folder: Path) -> Mapping[str, tuple[Tensor, Tensor]]:
+    """Module → A and B of a directory of PEFT. ModelError where it cannot be read."""
+    try:
+        tensors = load_file(folder / ADAPTER_FILE)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{folder / ADAPTER_FILE}: cannot be read as safetensors ({error}).") from error
+    pairs: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        module, part = adapter_place(name)
+        pairs.setdefault(module, {})[part] = tensor
+    whole = [pair for pair in pairs.values() if pair.keys() == {"A", "B"}]
+    if not pairs or len(whole) < len(pairs) or "" in pairs:
+        raise ModelError(
+            f"{folder / ADAPTER_FILE}: expected lora_A and lora_B of each module, and nothing else."
+        )
+    return {module: (pair["A"], pair["B"]) for module, pair in pairs.items()}
+
+
+def write_merged(
+    base: Path,
+    adapter: Path,
+    out: Path,
+    dtype: str,
+    advance: Callable[[int, int], None],
+    limit: int = 5 * 1024**3,
+) -> ConversionReport:
+    """Write the new directory `out`: the model in `base` with the adapter in `adapter`, as `dtype` ("bf16").
+
+    One tensor at a time, in files of at most `limit` bytes. CheckpointError as in `rlcore.Trainer.to_hf`.
+    """
+    check_new(out)
+    spec, pairs = read_adapter_config(adapter), read_adapter(adapter)
+    entries = [
+        TensorEntry(name, tuple(shape), torch_dtype(dtype))
+        for name, shape in shapes_in(base).items()
+        if not name.endswith(FP8_SCALE_SUFFIX)
+    ]
+    files = plan_shards(entries, limit)
+    total = sum(file.nbytes for file in files)
+    check_space(out, total)
+
+    def tensors() -> Iterator[tuple[str, Tensor]]:
+        for name, weight in _tensors(base, [entry.name for entry in entries]):
+            a, b = pairs.get(name.removesuffix(_WEIGHT), (None, None))
+            whole = weight if a is None or b is None else with_product(weight.float(), a, b, spec.scale)
+            yield name, whole.to(torch_dtype(dtype))
+
+    with write_atomically(out, marked=False) as folder:
+        report = write_shards(folder, files, tensors(), lambda more: advance(more, total))
+        write_shard_index(folder, files)
+        carry_files(base, folder, DTYPE_NAMES[dtype])
+        report.write(folder)
+        return report
+
+
+def read_adapter_config(folder: Path) -> AdapterSpec:
+    """What the config of a directory of PEFT says. ModelError."""
+    try:
+        config: Mapping[str, Any] = parse_json((folder / ADAPTER_CONFIG).read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / ADAPTER_CONFIG}: cannot be read ({error}).") from error
+    if config.get("peft_type") != "LORA" or not isinstance(config.get("r"), int):
+        raise ModelError(f"{folder / ADAPTER_CONFIG}: expected the config of a LoRA adapter.")
+    extra = [name for name in _UNKNOWN if config.get(name)]
+    if config.get("bias", "none") != "none":
+        extra.append("bias")
+    if extra:
+        raise ModelError(f"{folder / ADAPTER_CONFIG}: {extra[0]} is not supported.")
+    return AdapterSpec(
+        rank=config["r"],
+        alpha=float(config["lora_alpha"]),
+        dropout=float(config.get("lora_dropout", 0.0)),
+        rslora=bool(config.get("use_rslora")),
+    )
+
+
+def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors `names` of a directory, in this order; those in FP8 come as fp32."""
+    block = fp8_block(parse_json((path / "config.json").read_text()).get("quantization_config"))
+    with ExitStack() as stack:
+        handles: dict[str, Any] = {}
+        for file in sorted(path.glob("*.safetensors")):
+            handle: Any = stack.enter_context(safe_open(file, framework="pt"))
+            handles |= dict.fromkeys(handle.keys(), handle)
+        for name in names:
+            tensor = handles[name].get_tensor(name)
+            if tensor.dtype == FP8_DTYPE and block is not None:
+                scales = name + FP8_SCALE_SUFFIX
+                tensor = dequantize_fp8(tensor, handles[scales].get_tensor(scales), block)
+            yield name, tensor

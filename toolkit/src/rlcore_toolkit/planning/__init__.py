@@ -1,0 +1,1 @@
+"""What `rlcore plan` and the planners of trainers share."""

@@ -1,0 +1,39 @@
+"""Metrics of the samples of a rollout."""
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from rlcore import GenerationStatus, Sample, generator_means, part_means
+
+
+def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Lengths, truncation and, of scored samples, rewards; without samples only the counts of tokens."""
+    responses = [len(sample.response_ids) for sample in samples]
+    metrics: dict[str, float] = {
+        "rollout/response_tokens": sum(responses),
+        "rollout/prompt_tokens": sum(len(sample.prompt_ids) for sample in samples),
+    }
+    if not samples:
+        return metrics
+    metrics["rollout/response_length_mean"] = fmean(responses)
+    metrics["rollout/response_length_max"] = max(responses)
+    metrics["rollout/truncated"] = fmean([sample.status is GenerationStatus.TRUNCATED for sample in samples])
+    metrics |= generator_means(samples)
+    rewards = [sample.score.value for sample in samples if sample.score is not None]
+    if not rewards:
+        return metrics
+    reward_mean = fmean(rewards)
+    metrics["rollout/reward_mean"] = reward_mean
+    metrics["rollout/reward_std"] = math.sqrt(fmean([(reward - reward_mean) ** 2 for reward in rewards]))
+    return metrics | _groups_equal(samples) | part_means(samples)
+
+
+def _groups_equal(samples: Iterable[Sample]) -> dict[str, float]:
+    """The share of groups whose rewards are all equal, over groups of several rollouts; empty without one."""
+    groups: dict[int, dict[str, float]] = {}
+    for sample in samples:
+        if sample.score is not None:
+            groups.setdefault(sample.group_id, {})[sample.rollout_id] = sample.score.value
+    equal = [len(set(rewards.values())) == 1 for rewards in groups.values() if len(rewards) > 1]
+    return {"rollout/groups_equal": fmean(equal)} if equal else {}

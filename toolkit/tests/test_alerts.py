@@ -1,0 +1,42 @@
+"""What a run is warned of, by its metrics."""
+
+import pytest
+
+from rlcore import Json
+from rlcore_toolkit import Alerts
+
+
+def found(*rows: dict[str, Json]) -> list[tuple[str, int]]:
+    """Name and step of each alert that begins."""
+    alerts = Alerts()
+    steps = enumerate(rows, 1)
+    return [(alert.name, alert.last) for step, row in steps for alert in alerts.add({"step": step, **row})]
+
+
+@pytest.mark.parametrize(
+    ("key", "start", "fine", "wrong", "name", "more"),
+    [
+        ("train/advantage_std", 1.0, 1e-3, 0.0, "no signal", {"train/advantage_mean": 0.0}),
+        ("rollout/truncated", 0.9, 0.49, 0.5, "truncated", {}),
+        ("train/entropy", 2.0, 0.21, 0.19, "entropy", {}),
+        ("train/kl_engine", 0.002, 0.0099, 0.0101, "gap", {}),
+        ("train/kl_engine", 1e-7, 9e-4, 2e-3, "gap", {}),
+    ],
+)
+def test_an_alert_begins_after_five_steps_in_a_row(
+    key: str, start: float, fine: float, wrong: float, name: str, more: dict[str, Json]
+) -> None:
+    usual: list[dict[str, Json]] = [{key: start, **more}] * 20
+    bad: list[dict[str, Json]] = [{key: wrong, **more}]
+    evaluation: list[dict[str, Json]] = [{"eval/step": 20}]
+    assert found(*usual, *bad * 4, {key: fine, **more}, *bad * 4) == []
+    assert found(*usual, *bad * 3, *evaluation, {key: None, **more}, *bad * 4) == [(name, 27)]
+
+
+def test_log_probs_that_cannot_be_compared_have_no_gap() -> None:
+    assert (
+        found(
+            *[{"train/kl_engine": 0.0}] * 5, *[{"train/kl_engine": 1.0, "train/kl_engine_comparable": 0}] * 9
+        )
+        == []
+    )
