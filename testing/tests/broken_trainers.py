@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.trainer import DataRank, LossResult, Models, Rendezvous, Roles, StepResult
+from rlcore import DataRank, LossResult, Rendezvous, RoleSpec, StepResult, TrainBatch
 from rlcore_megatron.config import MegatronConfig
 
 
@@ -32,15 +31,16 @@ class BrokenRank(Wrapped):
         super().__init__(inner)
         self.meeting = meeting
 
-    def roles(self, roles: Roles) -> Roles:
+    def roles(self, roles: Mapping[str, RoleSpec]) -> Mapping[str, RoleSpec]:
         return roles
 
-    def around(self, models: Models) -> Mapping[str, Any]:
-        return {}
+    def around(self, role: str, models: Mapping[str, Any]) -> Any:
+        """What stands for the model of `role`."""
+        return models[role]
 
-    def build(self, roles: Roles) -> Models:
-        models: Models = self._inner.build(self.roles(roles))
-        return replace(models, **self.around(models))
+    def build(self, roles: Mapping[str, RoleSpec]) -> Mapping[str, Any]:
+        models = self._inner.build(self.roles(roles))
+        return {role: self.around(role, models) for role in models}
 
 
 class BrokenTrainer(Wrapped):
@@ -65,8 +65,8 @@ def with_critic(critic: type[Wrapped]) -> type[BrokenTrainer]:
     """Its critics are of this kind."""
 
     class Rank(BrokenRank):
-        def around(self, models: Models) -> Mapping[str, Any]:
-            return {"critic": models.critic and critic(models.critic)}
+        def around(self, role: str, models: Mapping[str, Any]) -> Any:
+            return critic(models[role]) if role == "critic" else models[role]
 
     return trainer(Rank)
 
@@ -151,18 +151,19 @@ class DoesNotSleep(Wrapped):
 class OneRate(BrokenRank):
     """The critic learns as fast as the policy."""
 
-    def roles(self, roles: Roles) -> Roles:
-        return replace(roles, critic_optimizer=roles.optimizer or roles.critic_optimizer)
+    def roles(self, roles: Mapping[str, RoleSpec]) -> Mapping[str, RoleSpec]:
+        optimizer = next(iter(roles.values())).optimizer
+        return {role: replace(spec, optimizer=spec.optimizer and optimizer) for role, spec in roles.items()}
 
 
 @trainer
 class Entangled(BrokenRank):
     """A step of the critic decays the policy's weights."""
 
-    def around(self, models: Models) -> Mapping[str, Any]:
-        if models.policy is None or models.critic is None:
-            return {}
-        policy: Any = models.policy
+    def around(self, role: str, models: Mapping[str, Any]) -> Any:
+        if role != "critic" or "policy" not in models:
+            return models[role]
+        policy = models["policy"]
 
         class Decaying(Wrapped):
             def fit(self, *args: Any, **more: Any) -> StepResult:
@@ -173,7 +174,7 @@ class Entangled(BrokenRank):
                 step: StepResult = self._inner.fit(*args, **more)
                 return step
 
-        return {"critic": Decaying(models.critic)}
+        return Decaying(models[role])
 
 
 # --- teachers and references ---------------------------------------------------------------------------
@@ -183,34 +184,35 @@ class Entangled(BrokenRank):
 class TeacherOfThePolicy(BrokenRank):
     """Has the weights of the policy's directory."""
 
-    def roles(self, roles: Roles) -> Roles:
-        return replace(roles, teacher=roles.teacher and roles.policy)
+    def roles(self, roles: Mapping[str, RoleSpec]) -> Mapping[str, RoleSpec]:
+        own = next(iter(roles.values())).model
+        return {role: replace(spec, model=own) if role == "teacher" else spec for role, spec in roles.items()}
 
 
 @trainer
 class ReferenceIsThePolicy(BrokenRank):
     """There is one model for both."""
 
-    def around(self, models: Models) -> Mapping[str, Any]:
-        return {"reference": models.reference and models.policy}
+    def around(self, role: str, models: Mapping[str, Any]) -> Any:
+        return models["policy"] if role == "reference" else models[role]
 
 
 @trainer
 class OwnTemperature(BrokenRank):
     """A teacher whose logits nobody divides."""
 
-    def around(self, models: Models) -> Mapping[str, Any]:
+    def around(self, role: str, models: Mapping[str, Any]) -> Any:
         class Cool(Wrapped):
             def forward(self, batch: TrainBatch, *, temperature: float, **more: Any) -> dict[str, Tensor]:
                 found: dict[str, Tensor] = self._inner.forward(batch, temperature=1.0, **more)
                 return found
 
-        return {"teacher": models.teacher and Cool(models.teacher)}
+        return Cool(models[role]) if role == "teacher" else models[role]
 
 
 @trainer
 class TeacherDoesNotSleep(BrokenRank):
-    def around(self, models: Models) -> Mapping[str, Any]:
+    def around(self, role: str, models: Mapping[str, Any]) -> Any:
         class Awake(Wrapped):
             def sleep(self, what: str) -> int:
                 return 0
@@ -218,7 +220,7 @@ class TeacherDoesNotSleep(BrokenRank):
             def wake(self) -> None:
                 pass
 
-        return {"teacher": models.teacher and Awake(models.teacher)}
+        return Awake(models[role]) if role == "teacher" else models[role]
 
 
 # --- two ranks -----------------------------------------------------------------------------------------
@@ -236,8 +238,8 @@ def with_policy(policy: type[BrokenPolicy]) -> type[BrokenTrainer]:
     """Its policies are of this kind."""
 
     class Rank(BrokenRank):
-        def around(self, models: Models) -> Mapping[str, Any]:
-            return {"policy": policy(models.policy, self.meeting)}
+        def around(self, role: str, models: Mapping[str, Any]) -> Any:
+            return policy(models[role], self.meeting) if role == "policy" else models[role]
 
     return trainer(Rank)
 

@@ -10,9 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.api.cluster import Actor, ActorThread, Bundle, CallFailed, Cluster
-from rlcore.api.errors import ConfigError, EngineError
-from rlcore.api.part import Part
+from rlcore import Actor, ActorThread, Bundle, CallFailed, Cluster, ConfigError, EngineError, Part
 from rlcore_processes.cluster import ProcessActor, ProcessCluster
 from rlcore_processes.config import ProcessesConfig
 from rlcore_testing.clusters import ClusterConformance

@@ -3,8 +3,6 @@
 Without a fault it passes: plugins/trainers/megatron/tests/test_trainer_conformance.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.maths import group_advantages, importance_ratio, whiten
 from rlcore.api.training import AdvantageEstimator, Loss, LossInputs, LossOutput
+from rlcore.learning.maths import importance_ratio, whiten
 from rlcore_testing.conformance import Conformance, Outcome, findings
 from rlcore_testing.estimators import EstimatorConformance
 from rlcore_testing.losses import LossConformance
+from rlcore_toolkit import group_advantages
 
 
 def fails(suite: type[Conformance]) -> set[str]:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.maths import truncated_weights
 from rlcore.api.part import Part
 from rlcore.api.part_config import CorrectionConfig
 from rlcore.api.training import Correction, CorrectionInputs, LossOutput, TokenWeights, ValueInputs, ValueLoss
 from rlcore_testing.conformance import Conformance, Outcome, findings
 from rlcore_testing.corrections import CorrectionConformance
 from rlcore_testing.value_losses import ValueLossConformance
+from rlcore_toolkit import truncated_weights
 
 CALLS = iter(range(10**6))
 

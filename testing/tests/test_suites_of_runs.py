@@ -1,12 +1,10 @@
 """The suites of what a run has beside its batches: each property fails for a part that lacks it."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,11 +37,18 @@ from rlcore_testing.suites import check
 from rlcore_testing.trackers import TrackerConformance
 
 CALLS = itertools.count()
+STOP = RunControl(stop="bad")
+RESUMED_CALLBACK = "a resumed run is steered as the other would have been"
 
 
 def fails(suite: type[Conformance]) -> dict[str, str]:
     """Each property that a suite finds missing, and why."""
     return {one.name: one.reason for one in findings(suite) if one.outcome is Outcome.FAILS}
+
+
+def lacking(base: type[Any], **methods: Any) -> type[Any]:
+    """`base` with other methods, which leave it without a property."""
+    return type("Lacking", (base,), methods)
 
 
 # --- callbacks -----------------------------------------------------------------------------------------
@@ -69,65 +74,37 @@ class Slower(Callback):
         self.scale, self.seen = state["scale"], state["seen"]
 
 
-class Forgetful(Slower):
-    def state(self) -> Json:
-        return None
-
-    def load(self, state: Json) -> None:
-        pass
-
-
-class Unwritable(Slower):
-    def state(self) -> Json:
-        return {"seen": {self.seen}}
-
-
-class Late(Slower):
+def late(callback: Slower) -> Json:
     """Has a state once it was asked."""
-
-    def state(self) -> Json:
-        assert self.seen, "nothing was asked"
-        return super().state()
+    assert callback.seen, "nothing was asked"
+    return Slower.state(callback)
 
 
-class Hasty(Callback):
-    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
-        return RunControl(stop="bad") if metrics["train/loss"] > 1 else None
-
-
-class Negative(Callback):
-    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
-        return RunControl(lr_scale=-1.0)
-
-
-class Rolling(Callback):
-    def after_evaluation(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
-        return RunControl(lr_scale=random.random())
-
-
-class Adding(Callback):
-    def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl | None:
-        metrics["mine"] = 1  # type: ignore[index] # that is the fault
-        return None
-
-
-class Boolean(Callback):
-    def after_step(self, step: int, metrics: Mapping[str, Json]) -> Any:
-        return True
+def adds(callback: Callback, step: int, metrics: dict[str, Json]) -> None:
+    metrics["mine"] = 1
 
 
 @pytest.mark.parametrize(
     ("callback", "missing"),
     [
         (Slower, ""),
-        (Forgetful, "a resumed run is steered as the other would have been"),
-        (Unwritable, "a resumed run is steered as the other would have been"),
-        (Late, "it is asked of nothing before the first step"),
-        (Hasty, "a step that trained nothing does not stop it"),
-        (Negative, "it asks for what a run can do"),
-        (Boolean, "it asks for what a run can do"),
-        (Rolling, "it says the same again"),
-        (Adding, "it leaves the metrics as they are"),
+        (lacking(Slower, state=lambda self: None, load=lambda self, state: None), RESUMED_CALLBACK),
+        (lacking(Slower, state=lambda self: {"seen": {self.seen}}), RESUMED_CALLBACK),
+        (lacking(Slower, state=late), "it is asked of nothing before the first step"),
+        (
+            lacking(Callback, after_step=lambda self, step, row: STOP if row["train/loss"] > 1 else None),
+            "a step that trained nothing does not stop it",
+        ),
+        (
+            lacking(Callback, after_step=lambda self, step, metrics: RunControl(lr_scale=-1.0)),
+            "it asks for what a run can do",
+        ),
+        (lacking(Callback, after_step=lambda self, step, metrics: True), "it asks for what a run can do"),
+        (
+            lacking(Callback, after_evaluation=lambda self, step, row: RunControl(lr_scale=random.random())),
+            "it says the same again",
+        ),
+        (lacking(Callback, after_step=adds), "it leaves the metrics as they are"),
     ],
 )
 def test_a_callback_that_lacks_a_property(callback: type[Callback], missing: str) -> None:
@@ -214,67 +191,47 @@ def test_a_tracker_that_lacks_a_property(tracker: type[Tracker], missing: str) -
 # --- model hooks ---------------------------------------------------------------------------------------
 
 
-class FreezeNorms(ModelHook):
-    def built(self, model: ModelView) -> None:
-        for name, one in model.parameters.items():
-            one.requires_grad_("norm" not in name)
+def on_each(method: str, change: Callable[[str, torch.nn.Parameter], Any]) -> type[ModelHook]:
+    """A hook whose `method` does this with each parameter, by its name."""
+
+    @torch.no_grad()
+    def changes(self: ModelHook, *arguments: Any) -> None:
+        for name, one in arguments[-1].parameters.items():
+            change(name, one)
+
+    return lacking(ModelHook, **{method: changes})
 
 
-class FreezeAll(ModelHook):
-    def built(self, model: ModelView) -> None:
-        for one in model.parameters.values():
-            one.requires_grad_(False)
+def freezes_its_first(hook: ModelHook, model: ModelView) -> None:
+    next(iter(model.parameters.values())).requires_grad_(False)
 
 
-class Reset(ModelHook):
-    def built(self, model: ModelView) -> None:
-        with torch.no_grad():
-            for name, one in model.parameters.items():
-                if "norm" in name:
-                    one.mul_(2)
+def doubles(hook: ModelHook, model: ModelView) -> None:
+    for module in model.modules:
+        module.register_forward_hook(lambda module, args, output: 2 * output)
 
 
-class Dice(ModelHook):
-    def built(self, model: ModelView) -> None:
-        for one in model.parameters.values():
-            one.requires_grad_(random.random() < 0.5)
-
-
-class FirstOfMine(ModelHook):
-    def built(self, model: ModelView) -> None:
-        next(iter(model.parameters.values())).requires_grad_(False)
-
-
-class Clipping(ModelHook):
-    def before_step(self, step: int, model: ModelView) -> None:
-        with torch.no_grad():
-            for one in model.parameters.values():
-                one.clamp_(-0.01, 0.01)
-
-
-class Scaled(ModelHook):
-    def built(self, model: ModelView) -> None:
-        for module in model.modules:
-            module.register_forward_hook(lambda module, args, output: 2 * output)
-
-
-class NeedsGradients(ModelHook):
-    def before_step(self, step: int, model: ModelView) -> None:
-        for one in model.parameters.values():
-            assert one.grad is not None
+def needs_a_gradient(name: str, one: torch.nn.Parameter) -> None:
+    assert one.grad is not None
 
 
 @pytest.mark.parametrize(
     ("hook", "missing"),
     [
-        (FreezeNorms, ""),
-        (FreezeAll, "something is left to train"),
-        (Reset, "the weights stay those of the directory"),
-        (Dice, "it does the same again"),
-        (FirstOfMine, "pipeline stages agree with the whole model"),
-        (Clipping, "steps leave the weights alone"),
-        (NeedsGradients, "steps leave the weights alone"),
-        (Scaled, "the policy computes as before"),
+        (on_each("built", lambda name, one: one.requires_grad_("norm" not in name)), ""),
+        (on_each("built", lambda name, one: one.requires_grad_(False)), "something is left to train"),
+        (
+            on_each("built", lambda name, one: one.mul_(2) if "norm" in name else one),
+            "the weights stay those of the directory",
+        ),
+        (
+            on_each("built", lambda name, one: one.requires_grad_(random.random() < 0.5)),
+            "it does the same again",
+        ),
+        (lacking(ModelHook, built=freezes_its_first), "pipeline stages agree with the whole model"),
+        (on_each("before_step", lambda name, one: one.clamp_(-0.01, 0.01)), "steps leave the weights alone"),
+        (on_each("before_step", needs_a_gradient), "steps leave the weights alone"),
+        (lacking(ModelHook, built=doubles), "the policy computes as before"),
     ],
 )
 def test_a_model_hook_that_lacks_a_property(hook: type[ModelHook], missing: str) -> None:
@@ -308,44 +265,21 @@ class Wrapped:
                 yield self.changed(rollout)
 
 
-class Half(Wrapped):
-    """The first two groups of each step."""
-
-    def changed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, groups=rollout.groups[:2])
-
-
-class Backwards(Wrapped):
-    def changed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, groups=rollout.groups[::-1])
+def changing(change: Callable[[Any, Rollout], Mapping[str, Any]]) -> type[Wrapped]:
+    """A producer whose rollouts have other fields."""
+    kind = lacking(Wrapped, changed=lambda self, rollout: replace(rollout, **change(self, rollout)))
+    kind.__name__ = f"Changing{next(CALLS)}"
+    globals()[kind.__name__] = kind
+    return kind
 
 
-class Torn(Wrapped):
-    def changed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, groups=tuple(replace(one, samples=one.samples[1:]) for one in rollout.groups))
+def torn(producer: Wrapped, rollout: Rollout) -> Mapping[str, Any]:
+    return {"groups": tuple(replace(one, samples=one.samples[1:]) for one in rollout.groups)}
 
 
-class Repeating(Wrapped):
-    kept: Any = ()
-
-    def changed(self, rollout: Rollout) -> Rollout:
-        self.kept = self.kept or rollout.groups[:1]
-        return replace(rollout, groups=(*self.kept, *rollout.groups[1:]))
-
-
-class Untimed(Wrapped):
-    def changed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, metrics={"rollout/response_tokens": 1})
-
-
-class Random(Wrapped):
-    def changed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, metrics={**rollout.metrics, "rollout/mine": random.random()})
-
-
-class Ahead(Wrapped):
-    def changed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, version=rollout.version + 3)
+def repeating(producer: Any, rollout: Rollout) -> Mapping[str, Any]:
+    producer.kept = getattr(producer, "kept", rollout.groups[:1])
+    return {"groups": (*producer.kept, *rollout.groups[1:])}
 
 
 class Restarting(Wrapped):
@@ -471,14 +405,23 @@ def test_a_producer_of_batches_that_lacks_a_property(producer: type[Batches], mi
     ("producer", "missing"),
     [
         (Wrapped, ""),
-        (Half, ""),
+        (changing(lambda self, rollout: {"groups": rollout.groups[:2]}), ""),
         (Short, "each step has a rollout"),
-        (Untimed, "each step has a rollout"),
-        (Torn, "groups are whole"),
-        (Backwards, "groups come by their ids"),
-        (Repeating, "no prompt comes twice in an epoch"),
-        (Random, "it says the same again"),
-        (Ahead, "weights are at most as old as the run allows"),
+        (
+            changing(lambda self, rollout: {"metrics": {"rollout/response_tokens": 1}}),
+            "each step has a rollout",
+        ),
+        (changing(torn), "groups are whole"),
+        (changing(lambda self, rollout: {"groups": rollout.groups[::-1]}), "groups come by their ids"),
+        (changing(repeating), "no prompt comes twice in an epoch"),
+        (
+            changing(lambda self, rollout: {"metrics": {**rollout.metrics, "rollout/mine": random.random()}}),
+            "it says the same again",
+        ),
+        (
+            changing(lambda self, rollout: {"version": rollout.version + 3}),
+            "weights are at most as old as the run allows",
+        ),
         (Restarting, "a resumed run loses no prompt"),
         (Losing, "a checkpoint on the way changes nothing"),
     ],

@@ -16,7 +16,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import FilterConfig, RewardConfig
-from rlcore.api.scoring import Verdict
+from rlcore.api.reward import Verdict
 from rlcore.api.sources import Prompts
 from rlcore.api.types import GenerationStatus, Group, Json, Prompt, Sample, Score
 from rlcore_testing.conformance import Conformance, Outcome, Subject, findings

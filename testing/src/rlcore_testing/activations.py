@@ -47,7 +47,7 @@ class LiveBytes:
 
 
 def state_bytes(role: Any) -> tuple[int, int, int]:
-    """Of a role of the megatron trainer with the distributed optimizer: weights, gradients, its states."""
+    """Bytes of a megatron role with the distributed optimizer: weights, gradients, its states."""
     buffers = [buffer for model in role.models for buffer in (*model.buffers, *model.expert_parallel_buffers)]
     weights = {param.untyped_storage().data_ptr() for model in role.models for param in model.parameters()}
     held = [

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 from unittest import SkipTest
 
+from rlcore.api.columns import TrainsOn
 from rlcore.api.config import Config
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import BatchConfig, GroupConfig
 from rlcore.api.records import Algorithm, Kind
 from rlcore.api.run_config import RunConfig
@@ -64,7 +64,7 @@ class AlgorithmConformance(Conformance):
         assert not idle, f"it trains on {on}, where a part of kind {idle[0]} does nothing"
 
     def test_its_settings_are_valid(self) -> None:
-        """Of the run, by name and value."""
+        """Its settings of the run fit, by name and value."""
         layers.build(RunConfig, self._selection().settings())
 
     def test_its_tables_are_valid(self) -> None:

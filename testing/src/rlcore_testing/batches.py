@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import TrainsOn
+from rlcore.api.columns import TrainsOn
 from rlcore.api.part_config import BatchConfig, LossConfig
 from rlcore.api.trainer import LossResult, TokenOutputs
+from rlcore.learning.advantages import prepare, with_batch_columns
 from rlcore.learning.metrics import WEIGHTED
-from rlcore.learning.preparation import prepare, with_batch_columns
 from rlcore_testing.columns import top_log_probs, with_needed, with_pairs
 from rlcore_testing.conformance import Conformance
 from rlcore_testing.tensors import NAN, f64, responses
@@ -36,7 +36,7 @@ SEEDS = range(3)
 
 @dataclass(frozen=True)
 class LossResults:
-    """Of a whole batch: the loss, its gradient in each leaf, [R, leaves], and sums of the metrics."""
+    """Results of a batch: the loss, its gradient in each leaf, [R, leaves], and sums of the metrics."""
 
     total: Tensor
     gradient: Tensor
@@ -77,7 +77,7 @@ class BatchConformance(Conformance):
 
     @property
     def _config(self) -> BatchConfig | None:
-        """Of `part`, where the suite has one."""
+        """The config of `part`, where the suite has one."""
         return self.part.config if hasattr(self, "part") else None
 
     @property

@@ -15,7 +15,7 @@ HERMES_END = END[ToolFormat.HERMES]
 THOUGHTS = [f"thought{number} " for number in range(40)]
 """What an answer begins with, in this order."""
 BODIES = [f'\n{{"name": "look", "arguments": {{"where": "{digit}"}}}}\n' for digit in range(10)]
-"""Of its calls, each as likely as the others."""
+"""The bodies of its calls, each as likely as the others."""
 _SURE = 3.0
 """Enough for the logit of the next token to stand out."""
 

@@ -36,7 +36,7 @@ Write <tool_call>{"name": name, "arguments": {...}}</tool_call><|im_end|>
 {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}
 {%- endif %}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
-"""As Qwen3's: what was thought before the last question is left out of the history."""
+"""Qwen3's kind: what was thought before the last question is left out of the history."""
 
 GLM = """\
 [gMASK]<sop>{% if tools %}<|system|>
@@ -56,7 +56,7 @@ Write <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_ca
 {%- else %}{{ '<|' + message.role + '|>\n' + message.content }}{% endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
-"""As GLM-4.5's: a turn has no end of its own, the next role's token ends it."""
+"""GLM-4.5's kind: a turn has no end of its own, the next role's token ends it."""
 
 LLAMA = """\
 {{- bos_token }}
@@ -74,7 +74,7 @@ LLAMA = """\
 {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + message.content | trim + '<|eot_id|>' }}
 {%- endif %}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
-"""As Llama 3.1's: one call a turn."""
+"""Llama 3.1's kind: one call a turn."""
 
 DEEPSEEK = """\
 {% set ns = namespace(is_tool=false) %}{{ bos_token }}
@@ -92,7 +92,7 @@ DEEPSEEK = """\
 {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<｜tool▁outputs▁end｜>' }}{% endif %}
 {%- else %}{{ message.content }}{% endif %}{% endfor %}
 {%- if add_generation_prompt and not ns.is_tool %}{{ '<｜Assistant｜>' }}{% endif %}"""
-"""As DeepSeek-V3's: arguments are text, and after a tool's output the assistant goes on without a token."""
+"""DeepSeek-V3's kind: arguments are text, and after a tool's output the assistant goes on without a token."""
 
 TEMPLATES: Mapping[ToolFormat, str] = {
     ToolFormat.HERMES: QWEN,

@@ -76,12 +76,14 @@ def make_checkpoint(path: Path, config: PretrainedConfig, seed: int = 0) -> HfRe
 
 @torch.no_grad()
 def randomize(model: torch.nn.Module) -> None:
-    """Every parameter and every buffer that is saved: norms around one, matrices that keep the scale."""
+    """Every parameter and every buffer that is saved: norms around their first values, which are one or zero,
+    and matrices that keep the scale.
+    """
     for name, tensor in model.state_dict().items():
         if tensor.ndim > 1:
             tensor.normal_(0.0, WEIGHT_GAIN * tensor.shape[-1] ** -0.5)
         elif name.endswith("norm.weight"):
-            tensor.normal_(1.0, NORM_SPREAD)
+            tensor.normal_(float(tensor.mean()), NORM_SPREAD)
         else:
             tensor.normal_(0.0, BIAS_SPREAD)
 

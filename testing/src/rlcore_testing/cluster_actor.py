@@ -29,12 +29,12 @@ class Counter:
         return self._count
 
     def add_elsewhere(self, other: Actor, amount: int, limit_s: float) -> int:
-        """As `add`, of another actor."""
+        """The answer of another actor's `add`."""
         answer: int = other.ask("add", amount, limit_s=limit_s)
         return answer
 
     def wait_elsewhere(self, other: Actor, wait_s: float, limit_s: float) -> str:
-        """As `wait(wait_s)` of another actor, asked within `limit_s`: the answer, or the error."""
+        """The answer of another actor's `wait(wait_s)`, asked within `limit_s`, or the error."""
         try:
             return f"the answer {other.ask('wait', wait_s, limit_s=limit_s)}"
         except CallFailed as error:
@@ -60,7 +60,7 @@ class Counter:
         self._meeting.wait(limit_s)
 
     def length(self, content: bytes) -> int:
-        """Of what it is given."""
+        """The length of what it is given."""
         return len(content)
 
     def place(self) -> tuple[str, int]:

@@ -30,7 +30,7 @@ from rlcore_testing.cluster_actor import Counter
 from rlcore_testing.conformance import Conformance
 
 CPUS, GPUS = 32, 2
-"""Of the cluster, where it takes what it is told. Nothing computes on either."""
+"""The devices of a cluster that takes what it is told. Nothing computes on either."""
 CALLS = 20
 QUIET_S = 1.5
 """How long `watch` is seen to find nothing."""

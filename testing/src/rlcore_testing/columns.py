@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input, TopTokens
+from rlcore.api.columns import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input, TopTokens
 from rlcore.api.part_config import BatchConfig, LossConfig
 
 PAIRS = ((0, 4), (2, 5), (1, 3))

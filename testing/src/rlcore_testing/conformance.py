@@ -155,7 +155,7 @@ def same(found: Sequence[Any], expected: Sequence[Any], what: str) -> None:
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Of two records the fields that differ: the whole of a sample takes many lines."""
+    """The fields in which two records differ: the whole of a sample takes many lines."""
     if not (is_dataclass(one) and type(one) is type(other)):
         return f"is {one!r}, was {other!r}"
     pairs = [(field.name, getattr(one, field.name), getattr(other, field.name)) for field in fields(one)]

@@ -19,8 +19,8 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.trainer import LossResult
 from rlcore.api.training import Correction, CorrectionInputs, LossInputs, LossOutput
+from rlcore.learning.advantages import with_batch_columns
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import with_batch_columns
 from rlcore_testing.batches import SEEDS, BatchConformance, compressed
 
 OFF = 1000.0

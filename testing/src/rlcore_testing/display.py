@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from rlcore.api.types import Json
 
@@ -10,7 +11,7 @@ from rlcore.api.types import Json
 class SilentDisplay:
     """A `rlcore.tracking.display.Display` that shows nothing."""
 
-    def expect(self, steps: int) -> None:
+    def expect(self, steps: int, folder: Path) -> None:
         """Nothing."""
 
     def phase(self, text: str) -> None:

@@ -14,13 +14,13 @@ from rlcore_testing.engine_abilities import Abilities
 from rlcore_testing.engine_reference import (
     COLD,
     LONG,
-    PROMPT,
     TOLERANCE,
     References,
     Running,
     TooLateError,
     gap,
     in_time,
+    request_of,
     running,
 )
 
@@ -29,7 +29,9 @@ class ControlConformance(Abilities):
     """How requests are watched, held and ended, and memory given back."""
 
     async def test_a_stream_grows_to_the_answer(self, client: EngineClient, references: References) -> None:
-        states = [answer async for answer in client.stream(PROMPT, Sampling(max_tokens=40, temperature=COLD))]
+        states = [
+            answer async for answer in client.stream(request_of(Sampling(max_tokens=40, temperature=COLD)))
+        ]
         assert len(states) > 1
         for before, after in pairwise(states):
             assert after.token_ids[: len(before.token_ids)] == before.token_ids
@@ -42,7 +44,7 @@ class ControlConformance(Abilities):
     async def test_abort_returns_what_was_sampled(self, client: EngineClient, references: References) -> None:
         self.needs("aborts")
         rid = f"{uuid.uuid4().hex}-1"  # new in each try: no late abort hits the next
-        kept, ended = await running(client, f"{rid}0"), await running(client, rid)
+        kept, ended = await running(client, rid=f"{rid}0"), await running(client, rid=rid)
         await client.abort(rid)
         answer = await ended.result
         if answer.finish_reason == "length" or (
@@ -61,7 +63,7 @@ class ControlConformance(Abilities):
         if not (await client.capabilities()).loads:
             pytest.skip("it does not say how many requests run")
         client.take_tally()
-        request = await running(client, "looked-at")
+        request = await running(client, rid="looked-at")
         async with asyncio.timeout(60.0):
             while True:  # a server may say what was true a moment ago
                 await client.look()
@@ -75,7 +77,7 @@ class ControlConformance(Abilities):
 
     async def test_abort_ends_all_samples_of_a_request(self, client: EngineClient) -> None:
         self.needs("aborts")
-        task = asyncio.create_task(client.generate(PROMPT, LONG, n=3, rid="three"))
+        task = asyncio.create_task(client.generate(request_of(LONG, n=3, rid="three")))
         async with asyncio.timeout(60.0):
             while not task.done():
                 await client.abort("three")
@@ -115,7 +117,7 @@ class ControlConformance(Abilities):
         if answer.finish_reason == "length":
             raise TooLateError("the request ran to its end, paused or not")
         assert answer.finish_reason == "abort"
-        await client.generate(PROMPT, Sampling(max_tokens=2))
+        await client.generate(request_of(Sampling(max_tokens=2)))
 
     async def test_memory_is_released_and_resumed(self, client: EngineClient, references: References) -> None:
         if not (await client.capabilities()).memory:
@@ -123,7 +125,7 @@ class ControlConformance(Abilities):
         await client.flush_cache()
         await client.release_memory()
         await client.resume_memory()
-        (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+        (answer,) = await client.generate(request_of(Sampling(max_tokens=16)))
         assert gap(references[0], answer) <= TOLERANCE
 
 

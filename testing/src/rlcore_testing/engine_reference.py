@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -21,7 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlcore.api.generation import Completion
+from rlcore.api.generation import Completion, Request
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 
@@ -36,6 +35,12 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+def request_of(sampling: Sampling, **fields: Any) -> Request:
+    """A request for answers to `PROMPT`, unless `fields` say otherwise."""
+    return Request(**{"input_ids": PROMPT, "sampling": sampling, **fields})
+
 
 References = tuple[Qwen3ForCausalLM, Qwen3ForCausalLM]
 
@@ -59,7 +64,7 @@ def load_references(paths: tuple[Path, Path]) -> References:
 def log_probs(
     model: Qwen3ForCausalLM, prompt: Sequence[int], response: Sequence[int], t: float = 1.0
 ) -> Tensor:
-    """Of the distributions that the response was drawn from, [tokens, vocabulary]."""
+    """Log-probs of the distributions that the response was drawn from, [tokens, vocabulary]."""
     logits: Tensor = model(torch.tensor([[*prompt, *response]])).logits[0]
     return (logits[len(prompt) - 1 : -1] / t).log_softmax(-1)
 
@@ -77,15 +82,15 @@ def gap(
 class Running:
     """A long request that is under way."""
 
-    def __init__(self, client: EngineClient, rid: str, sampling: Sampling = LONG) -> None:
+    def __init__(self, client: EngineClient, request: Request) -> None:
         self._begun = asyncio.Event()
         self.tokens = 0
-        """As many as have come so far."""
-        self.result = asyncio.create_task(self._follow(client, rid, sampling))
+        """The tokens that have come so far."""
+        self.result = asyncio.create_task(self._follow(client, request))
 
-    async def _follow(self, client: EngineClient, rid: str, sampling: Sampling) -> Completion:
+    async def _follow(self, client: EngineClient, request: Request) -> Completion:
         states: list[Completion] = []
-        async for state in client.stream(PROMPT, sampling, rid=rid):
+        async for state in client.stream(request):
             states.append(state)
             self.tokens = len(state.token_ids)
             self._begun.set()
@@ -99,9 +104,9 @@ class Running:
         assert not self.result.done(), self.result.result()
 
 
-async def running(client: EngineClient, rid: str | None = None) -> Running:
-    """A long request that has begun. `rid`: None for one that no other test's late abort hits."""
-    request = Running(client, rid or uuid.uuid4().hex)
+async def running(client: EngineClient, **fields: Any) -> Running:
+    """A long request that has begun; `fields`: those of its `Request` that differ."""
+    request = Running(client, request_of(LONG, **fields))
     await request.begun()
     return request
 

@@ -17,12 +17,12 @@ from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
 from rlcore.api.part import Part, load
 from rlcore.engines.client import EngineClient
-from rlcore.runtime.servers import EngineSupervisor
+from rlcore.serving.servers import EngineSupervisor
 
 TOKEN = f"-{secrets.token_hex(8)}"  # as one in 64 of those that a run draws begins
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 REQUEST_LIMIT_S = 600.0
-"""As in a run: far more than a test waits for anything."""
+"""The limit of a run: far more than a test waits for anything."""
 
 
 def launch_of(

@@ -17,17 +17,17 @@ from rlcore.api.errors import DeltaError, EngineError, StaleWeightsError
 from rlcore.api.generation import Completion
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import Publisher, verify, verify_by_reload
+from rlcore.engines.publish import Publisher, verify_by_reload, verify_weights
 from rlcore_testing.engine_abilities import Abilities
 from rlcore_testing.engine_reference import (
     COLD,
     LONG,
-    PROMPT,
     TOLERANCE,
     References,
     TooLateError,
     gap,
     in_time,
+    request_of,
     running,
     start_over,
 )
@@ -50,7 +50,7 @@ class WeightsConformance(Abilities):
             await client.resume_memory("weights")
             await publish(publisher, [client], model.state_dict().items(), version, is_idle=True)
             await client.resume_memory("kv_cache", "cuda_graph")
-            (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+            (answer,) = await client.generate(request_of(Sampling(max_tokens=16)))
             assert answer.spans == (Span(start=0, version=version),)
             assert gap(model, answer) <= TOLERANCE
 
@@ -61,11 +61,11 @@ class WeightsConformance(Abilities):
         publisher: Publisher,
         tiny_models: tuple[Path, Path],
     ) -> None:
-        await client.generate(PROMPT, Sampling(max_tokens=4))  # a prefix in the cache, of the old weights
+        await client.generate(request_of(Sampling(max_tokens=4)))  # a prefix in the cache, of the old weights
         for version, model in ((1, references[1]), (2, references[0]), (3, references[1])):
             await publish(publisher, [client], model.state_dict().items(), version)
             assert await client.weight_version() == version
-            (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+            (answer,) = await client.generate(request_of(Sampling(max_tokens=16)))
             assert answer.spans == (Span(start=0, version=version),)
             assert gap(model, answer) <= TOLERANCE
         published = await client.checksums()
@@ -108,12 +108,12 @@ class WeightsConformance(Abilities):
     ) -> None:
         location = await publish(publisher, [client], references[1].state_dict().items(), 2)
         with pytest.raises(StaleWeightsError, match=r"version 2; published was 3"):
-            await verify(client, replace(location, version=3))
+            await verify_weights(client, replace(location, version=3))
         if not (await client.capabilities()).tensor_checksums:
             return
         name = "model.layers.1.mlp.up_proj.weight"
         with pytest.raises(StaleWeightsError, match=name):
-            await verify(client, replace(location, checksums={**location.checksums, name: "0" * 32}))
+            await verify_weights(client, replace(location, checksums={**location.checksums, name: "0" * 32}))
 
     async def test_a_damaged_publication_shows_by_loading_it_again(
         self,
@@ -125,9 +125,9 @@ class WeightsConformance(Abilities):
         location = await publish(publisher, [client], references[1].state_dict().items(), 4)
         await verify_by_reload(publisher, client, location, tiny_models[0])
         if (await client.capabilities()).tensor_checksums:
-            return  # such an engine tells each tensor, and `verify` compares them
+            return  # such an engine tells each tensor, and `verify_weights` compares them
         await client.update_from_disk(str(tiny_models[0]), location.version, flush=False)
-        await verify(client, location)  # by its version alone
+        await verify_weights(client, location)  # by its version alone
         with pytest.raises(StaleWeightsError, match="differs from version 4"):
             await verify_by_reload(publisher, client, location, tiny_models[0])
 
@@ -137,7 +137,7 @@ class WeightsConformance(Abilities):
         with pytest.raises(EngineError, match="/update_weights_from_disk"):
             await client.update_from_disk(str(tmp_path / "nothing"), 9)
         assert await client.weight_version() == 0
-        (answer,) = await client.generate(PROMPT, Sampling(max_tokens=8))
+        (answer,) = await client.generate(request_of(Sampling(max_tokens=8)))
         assert gap(references[0], answer) <= TOLERANCE
 
     async def test_a_whole_version_follows_changes_that_do_not_fit(
@@ -155,7 +155,7 @@ class WeightsConformance(Abilities):
                 await start_over(client, tiny_models[0])
             location = await publish(changes, [client], model.state_dict().items(), version)
             assert len(location.chain) == version - 1
-            (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+            (answer,) = await client.generate(request_of(Sampling(max_tokens=16)))
             assert answer.spans == (Span(start=0, version=version),)
             assert gap(model, answer) <= TOLERANCE
         with torch.no_grad():
@@ -169,7 +169,7 @@ class WeightsConformance(Abilities):
         assert await client.weight_version() == 3
         whole = await asyncio.to_thread(partial(changes.write, model.state_dict().items(), 4, whole=True))
         await changes.load(client, whole)
-        (answer,) = await client.generate(PROMPT, Sampling(max_tokens=16))
+        (answer,) = await client.generate(request_of(Sampling(max_tokens=16)))
         assert gap(model, answer) <= TOLERANCE
         await start_over(client, tiny_models[0])
 

@@ -50,7 +50,7 @@ class EngineConformance(GenerationConformance, ControlConformance, WeightsConfor
     """
 
     fields: dict[str, str] = {}  # noqa: RUF012 - a subclass sets its own
-    """Of the engine's own table: what its server is started with."""
+    """Fields of the engine's own table: what its server is started with."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """What publishes does so in each way."""

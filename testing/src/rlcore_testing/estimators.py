@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.training import AdvantageEstimator
-from rlcore.learning.preparation import prepare
+from rlcore.learning.advantages import prepare
 from rlcore_testing.columns import with_needed
 from rlcore_testing.conformance import Conformance, Subject
 from rlcore_testing.tensors import NAN, responses
@@ -128,7 +128,7 @@ class EstimatorConformance(Conformance):
     # --- how they are computed -------------------------------------------------------------------------
 
     def _batch(self, seed: int, rewards_B: Tensor | None = None) -> TrainBatch:
-        """As core gives it: the reward of a sample (by default from 0 to 1) sits on its last live token."""
+        """Core's input: the reward of a sample (by default from 0 to 1) sits on its last live token."""
         draw, total, batch = _draw(seed), sum(LENGTHS), responses(LENGTHS)
         mask_R = (torch.rand(total, generator=draw) > 0.33) & (batch.segments != MASKED_SAMPLE)
         mask_R[:2] = True  # never a batch without anything to learn

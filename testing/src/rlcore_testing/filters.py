@@ -16,9 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from rlcore.api.config import NAME
-from rlcore.api.scoring import Filter, Verdict
+from rlcore.api.reward import Filter, Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore_testing.conformance import Conformance
+from rlcore_testing.samples import sample_of
 
 PROMPT = Prompt(prompt_id="p", text="question", label="4", metadata={"level": 1})
 CHANGED = ("loss_mask", "log_probs", "score", "extras", "metadata", "metrics")
@@ -27,14 +28,11 @@ CHANGED = ("loss_mask", "log_probs", "score", "extras", "metadata", "metrics")
 
 def scored(index: int, value: float, tokens: int = 3, **more: Any) -> Sample:
     """A sample of `tokens` live tokens whose reward is `value`."""
-    made = Sample(
+    made = sample_of(
+        tuple(range(2 + index, 2 + index + tokens)),
         prompt=PROMPT,
-        prompt_ids=(1,),
         group_id=7,
         index=index,
-        rollout_id=f"7.{index}",
-        response_ids=tuple(range(2 + index, 2 + index + tokens)),
-        loss_mask=(1,) * tokens,
         log_probs=(-0.5,) * tokens,
         text="a" * tokens,
         spans=(Span(start=0, version=index),),

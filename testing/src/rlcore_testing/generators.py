@@ -26,6 +26,7 @@ from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.context import UNBOUNDED, EngineContext
 from rlcore.rollout.generators import build_generator
 from rlcore_testing.conformance import Conformance, Subject, same
+from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 from rlcore_toolkit import ContinuingContext, RequestGate
 
@@ -196,14 +197,7 @@ class GeneratorConformance(Conformance):
                 list(prompt.text), add_generation_prompt=True, tokenize=True
             )
         return [
-            Sample(
-                prompt=prompt,
-                prompt_ids=tuple(ids),
-                group_id=0,
-                index=index,
-                rollout_id=f"0.{index}",
-                seed=1000 * index,
-            )
+            sample_of(prompt=prompt, prompt_ids=tuple(ids), index=index, seed=1000 * index)
             for index in range(COUNT)
         ]
 

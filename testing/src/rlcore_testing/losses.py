@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import TrainsOn
+from rlcore.api.columns import TrainsOn
 from rlcore.api.trainer import LossResult
 from rlcore.api.training import Loss, LossInputs
+from rlcore.learning.advantages import with_batch_columns
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import with_batch_columns
 from rlcore_testing.batches import SEEDS, BatchConformance, compressed
 from rlcore_testing.columns import PAIRS
 from rlcore_testing.conformance import Subject

@@ -96,8 +96,8 @@ def _layer(model: Any, number: int, x: Tensor) -> Tensor:
     positions = torch.arange(x.shape[1])[None]
     causal = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)[None, None]
     rope = model.model.rotary_emb(x, positions)
-    out = model.model.layers[number](
-        x, attention_mask=causal, position_ids=positions, position_embeddings=rope
-    )
+    kinds = getattr(model.config, "layer_types", None)
+    mask = None if kinds and kinds[number] == "linear_attention" else causal  # a delta net's is of padding
+    out = model.model.layers[number](x, attention_mask=mask, position_ids=positions, position_embeddings=rope)
     hidden: Tensor = out[0] if isinstance(out, tuple) else out
     return hidden

@@ -67,7 +67,7 @@ class PartConformance(Conformance):
         assert settings.get("extra") == "forbid", "it takes settings that it does not have"
 
     def test_its_complaints_are_sentences(self) -> None:
-        """Of any run: those that do not fit it are refused by them."""
+        """Complaints about any run: those that do not fit it are refused by them."""
         for run in (RunConfig(), RunConfig.of(max_staleness=2, group_size=1)):
             for said in self._complaints(run):
                 assert isinstance(said, str), f"it gave {said!r}"

@@ -21,8 +21,8 @@ from unittest import SkipTest
 
 import torch
 
+from rlcore.api.columns import TrainsOn
 from rlcore.api.generation import GenerationContext
-from rlcore.api.inputs import TrainsOn
 from rlcore.api.part_config import ProducerConfig
 from rlcore.api.producer import Producer, ProducerContext, Rollout
 from rlcore.api.run_config import RunConfig
@@ -37,7 +37,7 @@ from rlcore_toolkit import answered
 STEPS = 3
 PER_STEP = 4
 PROMPTS = STEPS * PER_STEP
-"""As many as an epoch has."""
+"""The prompts of an epoch."""
 LIMIT_S = 60.0
 METRICS = ("time/rollout_s", "rollout/response_tokens")
 TIMED = ("time/", "rollout/tokens_per_s")
@@ -49,11 +49,11 @@ class ProducerConformance(Conformance):
     """Subclass it as `Test…` and give `part`."""
 
     settings: ClassVar[Mapping[str, Json]] = {}
-    """Of the run, beside the usual ones."""
+    """Settings of the run, beside the usual ones."""
 
     @property
     def config(self) -> ProducerConfig:
-        """Of the part."""
+        """The config of the part."""
         config: ProducerConfig = self.part.config
         return config
 

@@ -25,7 +25,7 @@ from rlcore_machine import Forked, ForkServer, compute_threads
 from rlcore_machine.network import HeldPort
 
 _servers: list[ForkServer] = []
-"""Of a process that has one with the imports of ranks, in place of an own one."""
+"""The fork server of a process that has one with the imports of ranks."""
 
 
 @functools.cache

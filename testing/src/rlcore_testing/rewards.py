@@ -24,6 +24,7 @@ from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores
 from rlcore_testing.conformance import Conformance, Subject, same
+from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import ByteTokenizer
 
 PROMPTS = (
@@ -44,14 +45,10 @@ def sample(
     tokens: int = 1,
 ) -> Sample:
     """An answer of `tokens` tokens to a prompt."""
-    return Sample(
+    return sample_of(
+        (2,) * tokens,
         prompt=Prompt(prompt_id="p", text=prompt, label=label, metadata=metadata or {}),
-        prompt_ids=(1,),
-        group_id=0,
         index=index,
-        rollout_id=f"0.{index}",
-        response_ids=(2,) * tokens,
-        loss_mask=(1,) * tokens,
         text=text,
         status=status,
         reward_status=RewardStatus.PENDING,
@@ -76,7 +73,7 @@ class RewardConformance(Conformance):
     """The named parts that the scores have; each becomes a metric. None: not known."""
 
     tokenizer: ClassVar[Tokenizer | None] = None
-    """Of a reward that asks for one."""
+    """The tokenizer for a reward that asks for one."""
 
     prompts: ClassVar[Sequence[Prompt]] = ()
     """Whose answers it can judge, where there are no `cases`."""
@@ -124,6 +121,14 @@ class RewardConformance(Conformance):
             else:
                 assert isinstance(outcome, Score), where
                 assert abs(outcome.value - case.value) < 1e-6, where
+
+    def test_it_complains_of_no_prompt_that_it_judges(self) -> None:
+        """Before the run: rlcore refuses prompts of which it complains."""
+        prompts = [group[0].prompt for group in self._groups()]
+        complain = getattr(self.part.load(), "prompt_complaints", None)
+        if complain is None:
+            raise SkipTest("it can judge every prompt")
+        assert list(complain(self.part.config, prompts)) == [""] * len(prompts)
 
     def test_each_answer_has_a_score(self) -> None:
         """Right or wrong, alone or among siblings; finite, and within the range that the config says."""

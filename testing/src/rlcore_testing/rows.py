@@ -12,7 +12,7 @@ SET = "copy"
 
 
 def step_row(step: int) -> dict[str, Json]:
-    """As a run that learns writes one to `metrics.jsonl`."""
+    """The row that a run that learns writes to `metrics.jsonl`."""
     share = step / STEPS
     return {
         "step": step,
@@ -35,14 +35,14 @@ def step_row(step: int) -> dict[str, Json]:
 
 
 def idle_row(step: int) -> dict[str, Json]:
-    """Of a step whose groups were all dropped: nothing was trained."""
+    """The row of a step whose groups were all dropped: nothing was trained."""
     kept = ("step", "weight_version", "rollout/epoch", "time/step_s")
     row = {name: value for name, value in step_row(step).items() if name in kept}
     return row | {"rollout/groups": 0, "rollout/groups_missing": 4, "train/updates": 0}
 
 
 def evaluation_row(step: int) -> dict[str, Json]:
-    """Of the evaluation after `step`."""
+    """The row of the evaluation after `step`."""
     share = step / STEPS
     return {f"eval/{SET}/score": share, f"eval/{SET}/samples": 2, f"eval/{SET}/response_length_mean": 3.0}
 

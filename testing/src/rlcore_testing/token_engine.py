@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlcore.api.generation import Completion
-from rlcore.api.types import Json, RewardStatus, Sample, Sampling, Score, Span
+from rlcore.api.generation import Completion, Request
+from rlcore.api.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
+from rlcore.rollout.context import EngineContext
+from rlcore_testing.samples import sample_of
 
 START, END = "<|im_start|>", "<|im_end|>"
 CALLS = """# Tools
@@ -88,19 +90,11 @@ class TokenEngine:
         self._interrupts = 0
         self._plans: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
-    ) -> list[Completion]:
-        """`n` answers, with the seeds from `seed` on."""
+    async def generate(self, request: Request) -> list[Completion]:
+        """The answers, with the seeds from `request.seed` on."""
         self.requests += 1
-        answers = (self._answer(tuple(input_ids), sampling, seed + index) for index in range(n))
+        prompt, sampling = tuple(request.input_ids), request.sampling
+        answers = (self._answer(prompt, sampling, request.seed + index) for index in range(request.n))
         return list(await asyncio.gather(*answers))
 
     async def abort(self) -> None:
@@ -165,3 +159,15 @@ class CountingReward:
             )
             for sample in samples
         ]
+
+
+async def greeted(generator: Any) -> Sample:
+    """What `generator` makes of "hello" with an engine that says "good morning"; then it is closed."""
+    engine = TokenEngine(lambda prompt, seed: "good morning")
+    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
+    try:
+        (found,) = await generator.generate(ctx, sample_of(prompt=Prompt(prompt_id="p", text="hello")))
+    finally:
+        await generator.close()
+    made: Sample = found
+    return made

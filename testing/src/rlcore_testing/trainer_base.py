@@ -1,4 +1,4 @@
-"""What the parts of the trainers' suite share: the trainer, its bridge, and what it says it lacks."""
+"""What the parts of the trainers' suite share: the trainer, its bridge, and what it says it can."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlcore.api.ability import Ability
 from rlcore.api.part import Part
 from rlcore.api.part_config import TrainerConfig
 from rlcore.api.run_config import RunConfig
@@ -42,7 +43,7 @@ class OfTrainer(Conformance):
         """With the bridge that a plugin offers for it."""
         return cls.with_values(part=subject.part, qwen3=subject.bridge or cls.qwen3)
 
-    def trainer(self) -> Part:
+    def trainer(self) -> Part[Any]:
         """The trainer, as a record names it."""
         return self.part
 
@@ -69,22 +70,24 @@ class OfTrainer(Conformance):
         """Another one: three layers, and weights of its own."""
         return make_qwen3(tmp_path / "other", num_hidden_layers=3)
 
-    def refusal(
-        self, *roles: str, ranks: int = 1, fields: Mapping[str, Any] | None = None, path: Path | None = None
-    ) -> str:
-        """Why the trainer takes no run of these; empty: it takes it. `path`: of the model that is divided."""
+    @property
+    def config(self) -> TrainerConfig:
+        """What the trainer says of itself."""
         config = self.trainer().config
-        if not isinstance(config, TrainerConfig):
-            return ""
-        run, given = RunConfig.of(ranks=ranks), fields or {}
-        said = [*config.complaints(run, given, roles)]
-        if path is not None:
-            said += config.model_complaints(run, given, json.loads((path / "config.json").read_text()))
-        always = set(config.complaints(RunConfig(), {}, ()))  # about settings that a user would give
-        return next((sentence for sentence in said if sentence not in always), "")
+        assert isinstance(config, TrainerConfig), f"its config {type(config).__name__} is no TrainerConfig"
+        return config
 
-    def takes(self, role: str) -> None:
-        """Skips what is asked of a role that the trainer does not have."""
-        refusal = self.refusal(role)
-        if refusal:
-            pytest.skip(f"no {role}: {refusal}")
+    def needs(self, *abilities: Ability) -> None:
+        """Skips what is asked of an ability that the trainer does not declare."""
+        if undeclared := sorted(set(abilities) - self.config.abilities):
+            pytest.skip(f"its `abilities` have no {', '.join(undeclared)}")
+
+    def refusal(self, ranks: int, fields: Mapping[str, Any], path: Path) -> str:
+        """Why the trainer does not divide the model at `path` so; empty: it does."""
+        config, run = self.config, RunConfig.of(ranks=ranks)
+        hf_config = json.loads((path / "config.json").read_text())
+        complaints = [
+            *config.complaints(run, fields, ()),
+            *config.model_complaints(run, fields, hf_config),
+        ]
+        return next(iter(complaints), "")

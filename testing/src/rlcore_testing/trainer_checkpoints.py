@@ -12,7 +12,16 @@ from torch import Tensor
 from rlcore.api.part import Part
 from rlcore.api.trainer import SavedWeights, TrainedPolicy
 from rlcore_testing.tiny import random_batch
-from rlcore_testing.trainer_ranks import apart, forward, largest, policy_of, train, trainer_of, weights_of
+from rlcore_testing.trainer_ranks import (
+    apart,
+    differences,
+    forward,
+    largest,
+    policy_of,
+    train,
+    trainer_of,
+    weights_of,
+)
 from rlcore_testing.trainer_reference import hf_distributions, hf_model
 
 
@@ -75,6 +84,17 @@ def converted(
     trainer.to_hf(SavedWeights(spec=spec, folder=Path(folder)), Path(out), lambda done, total: None)
     with torch.no_grad():
         return hf_distributions(hf_model(out), random_batch(8, seed=5))[1]
+
+
+def from_own_weights(
+    rank: int, world: int, port: int, part: Part, bridge: Part, path: str, out: str
+) -> tuple[Path | None, float]:
+    """What `weights_in` says of `path`; how far a policy of what `from_hf` writes is from `path`."""
+    trainer: Any = part.build()
+    spec = trainer_of(part, bridge, path)[1]
+    trainer.from_hf(spec, Path(out), lambda done, total: None)
+    policy = policy_of(port, part, bridge, path, weights=str(trainer.weights_in(Path(out))))
+    return trainer.weights_in(Path(path)), differences(policy, random_batch(8), path)["log_probs"]
 
 
 def refusals(rank: int, world: int, port: int, part: Part, bridge: Part, path: str, *folders: str) -> Any:

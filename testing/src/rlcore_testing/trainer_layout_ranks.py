@@ -14,15 +14,16 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.part_config import TrainerConfig
+from rlcore.api.roles import POLICY, ModelKind, RoleSpec
 from rlcore.api.run_config import RunConfig
-from rlcore.api.trainer import DataRank, Models, Rendezvous, Roles, SavedWeights, StepResult, TrainerRank
+from rlcore.api.trainer import DataRank, Rendezvous, SavedWeights, StepResult, TrainerRank
 from rlcore_machine.network import LOOPBACK, listen
 from rlcore_testing.tiny import random_batch
 from rlcore_testing.trainer_ranks import SETTINGS, SMALL_BUDGET, forward, largest, train_on, weights_of
 from rlcore_testing.trainer_role_ranks import CRITIC, square
 
 STEPS = 3
-"""Of each rank; the last one after it has saved."""
+"""The steps of each rank; the last one comes after it has saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,9 @@ class Layout:
         fields = trainer.fields(RunConfig.of(ranks=self.world), self.fields, gpu=False)
         return ModelSpec(path=self.path, bridge=self.bridge, fields=fields)
 
-    def join(self, rank: int, port: int, *, has_critic: bool = False) -> tuple[TrainerRank, Models]:
+    def join(
+        self, rank: int, port: int, *, has_critic: bool = False
+    ) -> tuple[TrainerRank, Mapping[str, Any]]:
         """The rank, and its models."""
         trainer = self.part.build()
         spec = self.spec(trainer)
@@ -81,12 +84,9 @@ class Layout:
             listener=listen(LOOPBACK, port) if rank == 0 else None,
         )
         joined: TrainerRank = trainer.join(meeting, spec.fields)
-        roles = Roles(
-            policy=spec,
-            optimizer=SETTINGS,
-            critic=spec if has_critic else None,
-            critic_optimizer=CRITIC if has_critic else None,
-        )
+        roles = {POLICY: RoleSpec(kind=ModelKind.POLICY, model=spec, optimizer=SETTINGS)}
+        if has_critic:
+            roles["critic"] = RoleSpec(kind=ModelKind.VALUES, model=spec, optimizer=CRITIC)
         return joined, joined.build(roles)
 
 
@@ -109,8 +109,7 @@ def together(
     """Two steps on its share of each batch; saved into `folder`; then a third."""
     layout = Layout(world=world, part=part, bridge=bridge, path=path, fields=fields)
     joined, models = layout.join(rank, port, has_critic=has_critic)
-    policy, critic, shares = models.policy, models.critic, layout.shares
-    assert policy is not None
+    policy, critic, shares = models[POLICY], models.get("critic"), layout.shares
     rows, columns, steps, fits = [], [], [], []
     for batch in batches():
         mine = list(range(joined.data.number, len(batch), shares))
@@ -154,8 +153,7 @@ def resumed_together(
     """The third step of `together`, by new processes, which have only the folder."""
     layout = Layout(world=world, part=part, bridge=bridge, path=path, fields=fields)
     joined, models = layout.join(rank, port)
-    policy = models.policy
-    assert policy is not None
+    policy = models[POLICY]
     policy.load(Path(folder))
     third = _third(policy, joined.data.number, layout.shares)
     joined.stop()

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from rlcore.api.ability import Ability
 from rlcore.api.errors import ConfigError
 from rlcore.api.part_config import TrainerConfig
 from rlcore_testing import trainer_layout_ranks
@@ -47,7 +48,7 @@ class LayoutsConformance(OfTrainer):
         suite, root = cls(), tmp_path_factory.mktemp("layouts")
         model = make_qwen3(root / "model")
         layouts = suite._offered(model)
-        has_critic = not suite.refusal("critic", ranks=RANKS)
+        has_critic = Ability.VALUES in suite.config.abilities
         folders = {name: str(root / f"saved{number}") for number, name in enumerate(layouts)}
         together = trainer_layout_ranks.together
         [alone] = suite.asked_of(1, together, model, {}, str(root / "alone"), has_critic)
@@ -59,20 +60,16 @@ class LayoutsConformance(OfTrainer):
 
     def _offered(self, model: Path) -> Mapping[str, Mapping[str, Any]]:
         """The layouts that the trainer takes."""
-        refusal = self.refusal(ranks=RANKS)
-        if refusal:
-            pytest.skip(f"one rank only: {refusal}")
+        self.needs(Ability.RANKS)
         if torch.cuda.is_available():
             pytest.skip("asked of ranks on the CPU: set CUDA_VISIBLE_DEVICES to nothing")
         if self.layouts is not None:
             return self.layouts
-        config = self.trainer().config
-        names = sorted(config.layout_fields) if isinstance(config, TrainerConfig) else []
+        config = self.config
+        names = sorted(config.layout_fields)
         together = {f"{name}=2": {name: "2"} for name in names if _holds_one_model(config, name)}
         return {"data-parallel ranks": {}} | {
-            name: given
-            for name, given in together.items()
-            if not self.refusal(ranks=RANKS, fields=given, path=model)
+            name: given for name, given in together.items() if not self.refusal(RANKS, given, model)
         }
 
     def test_two_ranks_compute_what_one_does(self, laid_out: LaidOut) -> None:
@@ -85,9 +82,8 @@ class LayoutsConformance(OfTrainer):
 
     def test_each_rank_says_which_share_is_its_own(self, laid_out: LaidOut) -> None:
         """Ranks that hold one model together have one share."""
-        config = self.trainer().config
         for name, (given, ranks) in laid_out.layouts.items():
-            holders = config.model_ranks(given) if isinstance(config, TrainerConfig) else 1
+            holders = self.config.model_ranks(given)
             shares = list(range(RANKS // holders))
             numbers = sorted(report.share for report in ranks)
             assert numbers == sorted(shares * holders), f"{name}: the numbers of the shares are {numbers}"
@@ -109,7 +105,7 @@ class LayoutsConformance(OfTrainer):
             assert moved < WEIGHTS, f"{name}: weights are {moved} from those of one rank"
 
     def test_two_ranks_save_what_one_does(self, laid_out: LaidOut, tmp_path: Path) -> None:
-        """As the directory shows that the driver makes of it."""
+        """Checks the directory that the driver makes of it."""
         saved = {name: (given, laid_out.folders[name]) for name, (given, _) in laid_out.layouts.items()}
         call = (saved, laid_out.alone.weights, str(tmp_path))
         moved = self.asked(trainer_layout_ranks.saved_by, laid_out.model, *call)
@@ -128,10 +124,10 @@ class LayoutsConformance(OfTrainer):
                     assert torch.equal(after[key], tensor), f"{where}: {key} differs"
 
 
-def _holds_one_model(config: Any, name: str) -> bool:
+def _holds_one_model(config: TrainerConfig, name: str) -> bool:
     """Whether two ranks hold one model where this field is 2."""
     try:
-        return bool(config.model_ranks({name: "2"}) == RANKS)
+        return config.model_ranks({name: "2"}) == RANKS
     except ConfigError:
         return False
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlcore.api.ability import Ability
 from rlcore.api.batch import TrainBatch
 from rlcore.api.model_hook import ModelHook, ModelView
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part_config import TrainerConfig
+from rlcore.api.roles import POLICY, ModelKind, RoleSpec
 from rlcore.api.run_config import RunConfig
 from rlcore.api.trainer import (
-    Models,
+    FrozenPolicy,
     Rendezvous,
-    Roles,
     Scorer,
     SleepLevel,
     TokenOutputs,
@@ -58,30 +61,44 @@ def build(
     *,
     policy: bool = True,
     hooks: Sequence[ModelHook] = (),
+    weights: str | None = None,
     reference: ModelSpec | bool = False,
+    is_swapped: bool = False,
     teacher: ModelSpec | None = None,
     critic: OptimizerSettings | None = None,
-) -> Models:
-    """The models of the one rank. `reference`: True, of the same directory; `critic`: its optimizer."""
+) -> Mapping[str, Any]:
+    """Role → its model on the one rank.
+
+    `reference`: True: of the same directory. `critic`: its optimizer. `policy`: False: only the others, if
+    the trainer has workers without a policy.
+    """
     trainer, spec = trainer_of(part, bridge, path)
+    spec = replace(spec, weights=weights)
+    policy = policy or Ability.OWN_RANKS not in abilities_of(part)
     rank = trainer.join(Rendezvous(rank=0, world_size=1, host="127.0.0.1", port=port, seed=3), spec.fields)
-    return rank.build(
-        Roles(
-            policy=spec if policy else None,
-            optimizer=SETTINGS if policy else None,
-            hooks=hooks,
-            reference=spec if reference is True else reference or None,
-            teacher=teacher,
-            critic=spec if critic else None,
-            critic_optimizer=critic,
-        )
-    )
+    roles: dict[str, RoleSpec] = {}
+    if policy:
+        roles[POLICY] = RoleSpec(kind=ModelKind.POLICY, model=spec, optimizer=SETTINGS, hooks=hooks)
+    if critic:
+        roles["critic"] = RoleSpec(kind=ModelKind.VALUES, model=spec, optimizer=critic)
+    if reference:
+        model = spec if reference is True else reference
+        roles["reference"] = RoleSpec(kind=ModelKind.SCORER, model=model, is_swapped=is_swapped)
+    if teacher:
+        roles["teacher"] = RoleSpec(kind=ModelKind.SCORER, model=teacher)
+    return rank.build(roles)
 
 
-def policy_of(port: int, part: Part, bridge: Part, path: str) -> TrainedPolicy:
+def abilities_of(part: Part) -> frozenset[Ability]:
+    """What the trainer says that it can."""
+    config = part.config
+    assert isinstance(config, TrainerConfig)
+    return config.abilities
+
+
+def policy_of(port: int, part: Part, bridge: Part, path: str, weights: str | None = None) -> TrainedPolicy:
     """The policy alone."""
-    policy = build(port, part, bridge, path).policy
-    assert policy is not None
+    policy: TrainedPolicy = build(port, part, bridge, path, weights=weights)[POLICY]
     return policy
 
 
@@ -116,19 +133,23 @@ def largest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     return float(torch.tensor([apart(one[name], other[name]) for name in one]).max())
 
 
-def differences(scorer: Scorer, batch: TrainBatch, path: str) -> dict[str, float]:
-    """Largest differences to transformers: log-probs, entropy, the likeliest tokens and given tokens."""
+def differences(scorer: Scorer, batch: TrainBatch, path: str, *, top: bool = False) -> dict[str, float]:
+    """Largest differences to transformers: log-probs, entropy; with `top`, the likeliest and given tokens."""
     with torch.no_grad():
         every, wanted = hf_distributions(hf_model(path), batch)
-    named = with_given(batch)
-    given = named.per_token["given"]
-    outputs = forward(scorer, batch, entropy=True, top=3)
+    outputs = forward(scorer, batch, entropy=True, top=3 if top else 0)
     assert outputs["log_probs"].dtype == torch.float32
-    assert outputs["log_probs"].device.type == outputs["top_ids"].device.type == "cpu"
-    best = every.topk(3).values
-    return {
+    assert outputs["log_probs"].device.type == "cpu"
+    differences = {
         "log_probs": apart(outputs["log_probs"], wanted),
         "entropy": apart(outputs["entropy"], entropy_of(every)),
+    }
+    if not top:
+        return differences
+    assert outputs["top_ids"].device.type == "cpu"
+    best, named = every.topk(3).values, with_given(batch)
+    given = named.per_token["given"]
+    return differences | {
         "top_log_probs": apart(outputs["top_log_probs"], best),
         "top_ids": apart(every.gather(1, outputs["top_ids"]), best),  # of equal tokens, any will do
         "chosen": apart(forward(scorer, named, chosen="given")["top_log_probs"], every.gather(1, given)),
@@ -137,13 +158,14 @@ def differences(scorer: Scorer, batch: TrainBatch, path: str) -> dict[str, float
 
 def log_probs(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
     """`differences` of the policy."""
-    return differences(policy_of(port, part, bridge, path), random_batch(8), path)
+    policy, top = policy_of(port, part, bridge, path), Ability.TOP_TOKENS in abilities_of(part)
+    return differences(policy, random_batch(8), path, top=top)
 
 
 def gradient(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
     """Loss and gradient norm of `every_loss`, and those of autograd on transformers' model."""
     policy, batch, model = policy_of(port, part, bridge, path), random_batch(8), hf_model(path)
-    named = with_given(batch)
+    named, top = with_given(batch), Ability.TOP_TOKENS in abilities_of(part)
     results = policy.train(
         named,
         every_loss,
@@ -151,10 +173,10 @@ def gradient(rank: int, world: int, port: int, part: Part, bridge: Part, path: s
         tokens_per_rank=BUDGET,
         entropy=True,
         entropy_grad=True,
-        chosen="given",
+        chosen="given" if top else None,
     )
     every, log_probs = hf_distributions(model, batch)
-    chosen = every.gather(1, named.per_token["given"])
+    chosen = every.gather(1, named.per_token["given"]) if top else None
     outputs = TokenOutputs(log_probs=log_probs, entropy=entropy_of(every), chosen=chosen)
     total = every_loss(outputs, batch).total
     total.backward()
@@ -225,8 +247,7 @@ class FreezeLargest(ModelHook):
 def frozen(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> Any:
     """Which parameter a hook froze, and how far each one, and each published weight, went in two steps."""
     hook = FreezeLargest()
-    policy = build(port, part, bridge, path, hooks=(hook,)).policy
-    assert policy is not None
+    policy = build(port, part, bridge, path, hooks=(hook,))[POLICY]
     assert policy.view is not None, "`TrainedPolicy.view` is what the hooks see at each step"
     before = weights_of(policy)
     train(policy, 0), train(policy, 1)
@@ -235,31 +256,46 @@ def frozen(rank: int, world: int, port: int, part: Part, bridge: Part, path: str
     return hook.frozen, moved, {name: apart(before[name], after[name]) for name in before}
 
 
-def reference(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
-    """A reference stays where it was, until it takes over the policy's weights."""
-    models, batch = build(port, part, bridge, path, reference=True), random_batch(8)
-    assert models.policy is not None
-    assert models.reference is not None
-    first = forward(models.reference, batch)["log_probs"]
-    train(models.policy, 0)
-    kept = apart(forward(models.reference, batch)["log_probs"], first)
-    gone = apart(forward(models.policy, batch)["log_probs"], first)
-    models.reference.copy_weights(models.policy)
-    copied = apart(forward(models.reference, batch)["log_probs"], forward(models.policy, batch)["log_probs"])
-    train(models.policy, 1)
+def reference(
+    rank: int, world: int, port: int, part: Part, bridge: Part, path: str, is_swapped: bool
+) -> dict[str, float]:
+    """How far a step of the policy moves its reference, and the policy itself."""
+    policy, reference = _with_reference(port, part, bridge, path, is_swapped)
+    batch = random_batch(8)
+    first = forward(reference, batch)["log_probs"]
+    train(policy, 0)
+    kept = apart(forward(reference, batch)["log_probs"], first)
+    return {"kept": kept, "apart": apart(forward(policy, batch)["log_probs"], first)}
+
+
+def refreshed(
+    rank: int, world: int, port: int, part: Part, bridge: Part, path: str, is_swapped: bool
+) -> dict[str, float]:
+    """How far a reference is from the policy that it takes over."""
+    policy, reference = _with_reference(port, part, bridge, path, is_swapped)
+    batch = random_batch(8)
+    train(policy, 0)
+    reference.copy_weights(policy)
+    copied = apart(forward(reference, batch)["log_probs"], forward(policy, batch)["log_probs"])
+    train(policy, 1)
     with tempfile.TemporaryDirectory() as folder:
-        models.policy.stage().write(Path(folder))
-        models.reference.load(Path(folder))
-    loaded = apart(forward(models.reference, batch)["log_probs"], forward(models.policy, batch)["log_probs"])
-    return {"kept": kept, "apart": gone, "copied": copied, "loaded": loaded}
+        policy.stage().write(Path(folder))
+        reference.load(Path(folder))
+    loaded = apart(forward(reference, batch)["log_probs"], forward(policy, batch)["log_probs"])
+    return {"copied": copied, "loaded": loaded}
+
+
+def _with_reference(
+    port: int, part: Part, bridge: Part, path: str, is_swapped: bool
+) -> tuple[TrainedPolicy, FrozenPolicy]:
+    models = build(port, part, bridge, path, reference=True, is_swapped=is_swapped)
+    return models[POLICY], models["reference"]
 
 
 def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, Any]:
     """A step, a sleep of each kind and a step after it, beside a policy that stays awake."""
     models = build(port, part, bridge, path, reference=True)
-    policy, other = models.policy, models.reference
-    assert policy is not None
-    assert other is not None
+    policy, other = models[POLICY], models["reference"]
     levels: tuple[SleepLevel, ...] = ("optimizer", "all")
     batch = random_batch(8)
     scores = forward(other, batch)["log_probs"]

@@ -22,10 +22,11 @@ def linear_loss(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
 
 
 def every_loss(outputs: TokenOutputs, batch: TrainBatch) -> LossResult:
-    """The same of all that a trainer can give: log-probs, entropy and the log-probs of given tokens."""
+    """The same of all that a trainer gives: log-probs, entropy and, if asked, log-probs of given tokens."""
     assert outputs.entropy is not None
-    assert outputs.chosen is not None
-    values = outputs.log_probs + outputs.entropy + outputs.chosen.sum(1)
+    values = outputs.log_probs + outputs.entropy
+    if outputs.chosen is not None:
+        values = values + outputs.chosen.sum(1)
     return linear_loss(TokenOutputs(log_probs=values), batch)
 
 
@@ -47,7 +48,7 @@ def with_given(batch: TrainBatch) -> TrainBatch:
 
 
 def hf_distributions(model: Any, batch: TrainBatch) -> tuple[Tensor, Tensor]:
-    """Of a model of transformers, sample by sample, without padding.
+    """Outputs of a model of transformers, sample by sample, without padding.
 
     Log-probs fp32 [R, V] of every token that could stand in a response, and those fp32 [R] of the ones that
     do.

@@ -10,14 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlcore.api.ability import Ability
 from rlcore.api.batch import TrainBatch
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import Part
-from rlcore.api.trainer import LossResult, StepResult, TrainedCritic
+from rlcore.api.trainer import LossResult, StepResult, TrainedValues
 from rlcore_testing.tiny import VOCAB_SIZE, random_batch
 from rlcore_testing.trainer_ranks import (
     BUDGET,
     SMALL_BUDGET,
+    abilities_of,
     apart,
     build,
     differences,
@@ -27,7 +29,7 @@ from rlcore_testing.trainer_ranks import (
 )
 
 CRITIC = OptimizerSettings(lr=1e-3, adam_eps=1e-4, lr_schedule="linear", total_steps=8)
-"""Of the critic; the policy has others."""
+"""The critic's optimizer; the policy has another one."""
 RATE = 3e-3
 LIKE_SGD = OptimizerSettings(lr=RATE * 1e4, adam_eps=1e4, adam_beta1=0.0, clip_grad=0.0)
 """AdamW whose step is nearly -`RATE` times the gradient."""
@@ -54,18 +56,17 @@ def no_slope(values: Tensor, batch: TrainBatch) -> LossResult:
 
 def critic_of(
     port: int, part: Part, bridge: Part, path: str, settings: OptimizerSettings = CRITIC
-) -> TrainedCritic:
+) -> TrainedValues:
     """A critic that has its worker for itself."""
-    critic = build(port, part, bridge, path, policy=False, critic=settings).critic
-    assert critic is not None
+    critic: TrainedValues = build(port, part, bridge, path, policy=False, critic=settings)["critic"]
     return critic
 
 
-def fit(critic: TrainedCritic, seed: int = 0, loss: Any = square, budget: int = BUDGET) -> StepResult:
+def fit(critic: TrainedValues, seed: int = 0, loss: Any = square, budget: int = BUDGET) -> StepResult:
     return critic.fit(random_batch(8, seed), loss, tokens_per_rank=budget)
 
 
-def values_of(critic: TrainedCritic, batch: TrainBatch, budget: int = BUDGET) -> Tensor:
+def values_of(critic: TrainedValues, batch: TrainBatch, budget: int = BUDGET) -> Tensor:
     return critic.values(batch, tokens_per_rank=budget)
 
 
@@ -168,7 +169,7 @@ def critic_resumed(rank: int, world: int, port: int, part: Part, bridge: Part, p
     return _after(critic)
 
 
-def _after(critic: TrainedCritic) -> tuple[Tensor, float, float, Tensor]:
+def _after(critic: TrainedValues) -> tuple[Tensor, float, float, Tensor]:
     """Values, loss and norm of a step, values after it."""
     before = values_of(critic, random_batch(8))
     step = fit(critic, 2)
@@ -178,9 +179,7 @@ def _after(critic: TrainedCritic) -> tuple[Tensor, float, float, Tensor]:
 def beside(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> dict[str, float]:
     """A critic on the policy's worker: how far each moves while the other one is trained."""
     models, batch = build(port, part, bridge, path, critic=CRITIC), random_batch(8)
-    policy, critic = models.policy, models.critic
-    assert policy is not None
-    assert critic is not None
+    policy, critic = models["policy"], models["critic"]
     fit(critic)
     values, scores = values_of(critic, batch), forward(policy, batch)["log_probs"]
     policy_lr = train(policy, 0).lr
@@ -204,9 +203,8 @@ def scored(
     """What a reference or a teacher of the directory `other` says, and how far the policy's step moves it."""
     chosen: Any = trainer_of(part, bridge, other)[1]
     models, batch = build(port, part, bridge, path, **{role: chosen}), random_batch(8)
-    policy, scorer = models.policy, getattr(models, role)
-    assert policy is not None
-    gaps = differences(scorer, batch, other)
+    policy, scorer = models["policy"], models[role]
+    gaps = differences(scorer, batch, other, top=Ability.TOP_TOKENS in abilities_of(part))
     before = forward(scorer, batch)["log_probs"]
     train(policy, 0)
     gaps["kept"] = apart(forward(scorer, batch)["log_probs"], before)
@@ -219,7 +217,7 @@ def rested(rank: int, world: int, port: int, part: Part, bridge: Part, path: str
     chosen: Any = CRITIC if role == "critic" else trainer_of(part, bridge, path)[1]
     alone = role == "teacher"  # as on workers of its own
     models, batch = build(port, part, bridge, path, policy=not alone, **{role: chosen}), random_batch(8)
-    model: Any = getattr(models, role)
+    model: Any = models[role]
 
     def said() -> Tensor:
         if role == "critic":
@@ -237,6 +235,5 @@ def rested(rank: int, world: int, port: int, part: Part, bridge: Part, path: str
 
 def restless(rank: int, world: int, port: int, part: Part, bridge: Part, path: str) -> list[Tensor]:
     """What `rested` asks of a critic, without a sleep."""
-    critic = build(port, part, bridge, path, critic=CRITIC).critic
-    assert critic is not None
+    critic = build(port, part, bridge, path, critic=CRITIC)["critic"]
     return [(fit(critic), values_of(critic, random_batch(8)))[1] for _ in range(3)]

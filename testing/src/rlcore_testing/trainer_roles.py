@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlcore.api.optimizer import learning_rate
-from rlcore.api.part_config import TrainerConfig
+from rlcore.api.ability import Ability
 from rlcore_testing import trainer_ranks, trainer_role_ranks
 from rlcore_testing.trainer_base import LOG_PROBS, SUMS, OfTrainer
 from rlcore_testing.trainer_role_ranks import CRITIC
+from rlcore_toolkit import learning_rate
 
 SLOPE = 0.1
 """Relative difference of a slope and a small step along it."""
@@ -20,20 +20,26 @@ SEEN = 1e-6
 
 
 class RolesConformance(OfTrainer):
-    """A trainer that lacks a role says so in `complaints`, and is not asked about it."""
+    """The roles that the trainer declares, on workers of their own if it declares these too."""
 
-    def test_a_reference_stays_until_it_takes_over_the_policy(self, model: Path) -> None:
-        self.takes("reference")
-        answers = self.asked(trainer_ranks.reference, model)
+    @pytest.mark.parametrize("is_swapped", [False, True], ids=["resident", "swapped"])
+    def test_a_reference_stays_where_it_was(self, model: Path, is_swapped: bool) -> None:
+        self.needs(Ability.SCORERS, *([Ability.SWAPPED] if is_swapped else []))
+        answers = self.asked(trainer_ranks.reference, model, is_swapped)
         assert answers["kept"] == 0, "it moved with the policy"
         assert answers["apart"] > LOG_PROBS, "the policy did not move"
+
+    @pytest.mark.parametrize("is_swapped", [False, True], ids=["resident", "swapped"])
+    def test_a_reference_takes_over_the_policy(self, model: Path, is_swapped: bool) -> None:
+        self.needs(Ability.REFRESH, *([Ability.SWAPPED] if is_swapped else []))
+        answers = self.asked(trainer_ranks.refreshed, model, is_swapped)
         assert answers["copied"] < LOG_PROBS, "it is not the policy after `copy_weights`"
         assert answers["loaded"] < LOG_PROBS, "it is not the policy after `load` of what the policy staged"
 
     @pytest.mark.parametrize("role", ["reference", "teacher"])
     def test_the_scores_are_those_of_transformers(self, model: Path, other: Path, role: str) -> None:
-        """Of the model in a directory of its own, before and after a step of the policy."""
-        self.takes(role)
+        """Scores of the model in a directory of its own, before and after a step of the policy."""
+        self.needs(Ability.SCORERS)
         # a reference has the policy's architecture
         path = other if role == "teacher" else trainer_role_ranks.with_other_weights(model, other)
         answers = self.asked(trainer_role_ranks.scored, model, role, str(path))
@@ -41,8 +47,8 @@ class RolesConformance(OfTrainer):
         assert all(apart < LOG_PROBS for apart in answers.values()), answers
 
     def test_a_value_is_that_of_the_state_before_its_token(self, model: Path) -> None:
-        """Of a critic: one fp32 number for each response token, which sees all tokens before it."""
-        self.takes("critic")
+        """Values of a critic: one fp32 number for each response token, which sees all tokens before it."""
+        self.needs(Ability.VALUES)
         told = self.asked(trainer_role_ranks.valued, model)
         column = (torch.float32, "cpu", (told["tokens"],), False)
         assert told["column"] == column, f"dtype, device, shape and gradient are {told['column']}"
@@ -52,7 +58,7 @@ class RolesConformance(OfTrainer):
         assert told["of the token before"] > SEEN, "a value does not see the token before its own"
 
     def test_a_critic_learns_and_says_what_it_lost(self, model: Path) -> None:
-        self.takes("critic")
+        self.needs(Ability.VALUES)
         steps, wanted, values = self.asked(trainer_role_ranks.fitted, model, trainer_ranks.BUDGET)
         small, _, others = self.asked(trainer_role_ranks.fitted, model, trainer_ranks.SMALL_BUDGET)
         losses = [step.loss for step in steps]
@@ -71,14 +77,14 @@ class RolesConformance(OfTrainer):
 
     def test_the_gradient_of_a_critic_is_that_of_its_loss(self, model: Path) -> None:
         """A small step along a gradient takes the square of its norm from the loss."""
-        self.takes("critic")
+        self.needs(Ability.VALUES)
         drop, wanted = self.asked(trainer_role_ranks.descended, model)
         assert drop == pytest.approx(wanted, rel=SLOPE), (
             f"a small step takes {drop} from the loss, by the gradient norm it would be {wanted}"
         )
 
     def test_a_step_of_the_critic_that_is_not_finite_is_not_taken(self, model: Path) -> None:
-        self.takes("critic")
+        self.needs(Ability.VALUES)
         finite, moved, lr, values = self.asked(trainer_role_ranks.critic_not_finite, model)
         wanted_lr, wanted = self.asked(trainer_role_ranks.critic_undisturbed, model)
         assert finite == [False, False], "of a loss, and of a gradient, that is not finite"
@@ -88,7 +94,7 @@ class RolesConformance(OfTrainer):
 
     def test_a_critic_resumes_to_the_last_bit(self, model: Path, tmp_path: Path) -> None:
         """In a new process, which has nothing but what was written."""
-        self.takes("critic")
+        self.needs(Ability.VALUES)
         folder = str(tmp_path / "saved")
         wanted = self.asked(trainer_role_ranks.critic_saved, model, folder)
         resumed = self.asked(trainer_role_ranks.critic_resumed, model, folder)
@@ -97,7 +103,7 @@ class RolesConformance(OfTrainer):
         assert torch.equal(resumed[3], wanted[3]), "its values after the next step are others"
 
     def test_a_critic_and_the_policy_of_its_worker_leave_each_other_alone(self, model: Path) -> None:
-        self.takes("critic")
+        self.needs(Ability.VALUES)
         told = self.asked(trainer_role_ranks.beside, model)
         assert told["policy_trained"] > LOG_PROBS, "a step changed nothing in the policy"
         assert told["critic_trained"] > LOG_PROBS, "steps changed nothing in the critic"
@@ -109,10 +115,7 @@ class RolesConformance(OfTrainer):
 
     @pytest.mark.parametrize("role", ["teacher", "critic"])
     def test_a_sleep_changes_no_bit_of_the_others(self, model: Path, role: str) -> None:
-        self.takes(role)
-        config = self.trainer().config
-        if not (isinstance(config, TrainerConfig) and config.sleeps):
-            pytest.skip("this trainer does not sleep")
+        self.needs(Ability.SLEEP, Ability.VALUES if role == "critic" else Ability.SCORERS)
         freed, said = self.asked(trainer_role_ranks.rested, model, role)
         wanted = self.asked(trainer_role_ranks.restless, model) if role == "critic" else [said[0]] * 3
         for weights, expected in zip(said, wanted, strict=True):

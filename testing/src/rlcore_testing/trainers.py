@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import safe_open
 
-from rlcore.api.part_config import TrainerConfig
+from rlcore.api.ability import Ability
+from rlcore.api.run_config import RunConfig
+from rlcore.compose.abilities import missing, setting_demands
 from rlcore_testing import trainer_checkpoints, trainer_ranks
 from rlcore_testing.tiny import make_qwen3
 from rlcore_testing.trainer_base import LOG_PROBS, SUMS, OfTrainer, equal
 from rlcore_testing.trainer_layouts import LayoutsConformance
 from rlcore_testing.trainer_roles import RolesConformance
 
+ASKING: Mapping[Ability, Mapping[str, Any]] = {
+    Ability.RANKS: {"ranks": 2},
+    Ability.OWN_RANKS: {"reference.ranks": 1},
+    Ability.SWAPPED: {"reference.placement": "swapped"},
+    Ability.REFRESH: {"reference.refresh_every": 1},
+    Ability.SLEEP: {"sleep": "all"},
+    Ability.ROUTING_REPLAY: {"replay_routing": True},
+    Ability.OWN_WEIGHTS: {"weights": "folder"},
+}
+"""Ability → settings of a run that asks for it alone."""
+
 
 class PolicyConformance(OfTrainer):
     """The policy on one rank."""
+
+    @pytest.mark.parametrize("ability", ASKING)
+    def test_a_run_is_refused_unless_its_ability_is_declared(self, ability: Ability) -> None:
+        """By rlcore: what the trainer does not declare, it need not refuse by itself."""
+        part, run = self.trainer(), RunConfig.of(**ASKING[ability])
+        complaints = list(missing(part, setting_demands(run)))
+        assert bool(complaints) == (ability not in self.config.abilities), complaints
+        assert all(repr(part.name) in sentence for sentence in complaints), complaints
+
+    def test_weights_in_its_own_form_are_those_of_the_directory(self, model: Path, tmp_path: Path) -> None:
+        """`from_hf` makes a directory that `weights_in` knows; of others it knows none."""
+        self.needs(Ability.OWN_WEIGHTS)
+        unknown, gap = self.asked(trainer_checkpoints.from_own_weights, model, str(tmp_path / "own"))
+        assert unknown is None, "`weights_in` takes a Hugging Face directory for one that `from_hf` made"
+        assert gap < LOG_PROBS, f"log-probs are {gap} from those of the directory"
 
     def test_log_probs_are_those_of_transformers(self, model: Path) -> None:
         answers = self.asked(trainer_ranks.log_probs, model)
         assert all(apart < LOG_PROBS for apart in answers.values()), answers
 
     def test_the_gradient_of_a_linear_loss_is_that_of_autograd(self, model: Path) -> None:
-        """Of log-probs, entropy and given tokens."""
+        """The loss is one of log-probs, entropy and given tokens."""
         answers = self.asked(trainer_ranks.gradient, model)
         assert all(apart < SUMS for apart in answers.values()), answers
 
@@ -84,13 +114,14 @@ class PolicyConformance(OfTrainer):
         equal(told["weights"], wanted["weights"])
 
     def test_the_learning_rate_is_scaled(self, model: Path) -> None:
-        """As a callback asks for it."""
+        """A callback asks for it."""
         answers = self.asked(trainer_ranks.scaled, model)
         assert answers["half"] == pytest.approx(trainer_ranks.SETTINGS.lr / 2), answers
         assert answers["none"] == answers["moved"] == 0, answers
 
     def test_what_a_hook_freezes_stays(self, model: Path) -> None:
         """A weight decay does not move it either."""
+        self.needs(Ability.MODEL_HOOKS)
         frozen, moved, published = self.asked(trainer_ranks.frozen, model)
         assert frozen, "its hooks are shown no parameters"
         assert moved.pop(frozen) == 0, f"what is frozen was trained: {frozen}"
@@ -98,9 +129,7 @@ class PolicyConformance(OfTrainer):
         assert not all(published.values()), "the engines get another weight for what is frozen"
 
     def test_a_sleep_frees_the_device_and_changes_no_bit(self, model: Path) -> None:
-        config = self.trainer().config
-        if not (isinstance(config, TrainerConfig) and config.sleeps):
-            pytest.skip("this trainer does not sleep")
+        self.needs(Ability.SLEEP, Ability.SCORERS)
         slept, wanted = self.asked(trainer_ranks.slept, model), self.asked(trainer_ranks.awake, model)
         for kept in ("weights", "lent"):  # once awake, and while the weights alone are back for engines
             for mine, theirs in zip(slept[kept], wanted, strict=True):

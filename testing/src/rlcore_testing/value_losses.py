@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import Input
+from rlcore.api.columns import Input
 from rlcore.api.trainer import LossResult
 from rlcore.api.training import ValueInputs, ValueLoss
 from rlcore.learning.critic import ValueObjective, with_value_weights
@@ -98,7 +98,7 @@ class ValueLossConformance(BatchConformance):
             assert torch.equal(getattr(inputs, name), column), f"it changed {name}"
 
     def _batch(self, seed: int) -> TrainBatch:
-        """As that of a loss, with values within 1 of the returns; NaN behind the mask."""
+        """The batch of a loss, with values within 1 of the returns; NaN behind the mask."""
         batch, draw = super()._batch(seed), seeded(seed)
         live_R = batch.per_token["loss_mask"] > 0
 
