@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rlcore import CallFailed, ConfigError, EngineError, WorkerError
-from rlcore.runtime.actors import within
+from rlcore.workers.actors import within
 from rlcore_processes.actor_process import Link
 from rlcore_processes.cluster import ProcessActor, ProcessCluster
 from rlcore_processes.config import ProcessesConfig
@@ -55,12 +55,12 @@ class Counter:
         return self._count
 
     def add_elsewhere(self, other: ProcessActor, amount: int) -> int:
-        """As `add`, of another one."""
+        """The sum of another counter, after `add`."""
         answer: int = other.ask("add", amount, limit_s=LIMIT_S)
         return answer
 
     def length(self, content: bytes) -> int:
-        """Of what it is given."""
+        """The number of bytes that were sent."""
         return len(content)
 
     def watch(self) -> None:
@@ -68,7 +68,7 @@ class Counter:
         time.sleep(1000)
 
     def variable(self, name: str) -> str | None:
-        """Of its environment."""
+        """A variable of the process's environment."""
         return os.environ.get(name)
 
     def refuse(self) -> None:
@@ -206,6 +206,14 @@ def test_a_stranger_is_not_answered(counter: ProcessActor) -> None:
     with pytest.raises(CallFailed, match=r"died: it hung up\."):
         stranger.call("add", [1]).result(LIMIT_S)
     assert counter.ask("add", 1, limit_s=LIMIT_S) == 2
+
+
+def test_a_stranger_who_says_nothing_holds_up_nobody(counter: ProcessActor) -> None:
+    address, key = counter.__reduce__()[1]
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(address)
+        friend = Link(address, key, lambda: "it hung up.")
+        assert friend.call("add", [1]).result(LIMIT_S) == 2
 
 
 async def test_an_actor_ends_with_its_owner(cluster: ProcessCluster) -> None:

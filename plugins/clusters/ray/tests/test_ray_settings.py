@@ -42,3 +42,8 @@ def test_an_address_belongs_to_ray(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*TRAIN, "--cluster", "processes", "--cluster.address", "10.0.0.1:6379"]) == 2
     said = "error: --cluster.address belongs to cluster 'ray', but 'processes' is chosen.\n"
     assert capsys.readouterr().err == said
+
+
+def test_hosts_are_those_of_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*TRAIN, "--cluster", "ray", "--cluster.hosts", "2"]) == 2
+    assert "hosts needs address" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pickle
 import queue
 import secrets
 import socket
+import struct
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from rlcore_machine import name_process
 
 _CONSTRUCTED = 0
 """The number of the call that makes the object."""
+_KEY_SECONDS = 2.0
+"""Seconds that whoever connects has to show the key: others wait meanwhile."""
 
 
 class Pickled:
@@ -36,7 +39,7 @@ class Pickled:
         return pickle.loads(self._content)
 
 
-def listening() -> tuple[socket.socket, str]:
+def open_listener() -> tuple[socket.socket, str]:
     """A socket for an actor to accept calls at, and its address, which is no file."""
     address = f"\0rlcore-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
@@ -52,6 +55,8 @@ class Link:
         """`why`: why the process ended, once its connection has."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(address)
+        with suppress(OSError):  # it has ended, which the reader tells
+            connection.sendall(bytes.fromhex(key))
         self._connection = Connection(connection.detach())
         self._why = why
         self._lock = threading.Lock()
@@ -60,7 +65,6 @@ class Link:
         self._gone: Exception | None = None
         # What is sent may be large, and the process may be slow to read it: neither holds up a caller.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="call")
-        self._send(bytes.fromhex(key))
         threading.Thread(target=self._read, daemon=True).start()
 
     def construct(self, cls: type, arguments: Sequence[Any]) -> None:
@@ -121,38 +125,41 @@ class Link:
 def main(name: str, key: str, listener: int) -> int:
     """The process: it ends with the one that made it, whose connection is the first."""
     name_process(name)
-    accepting = socket.socket(fileno=listener)
-    owner = _accepted(accepting, key)
-    while owner is None:
-        owner = _accepted(accepting, key)
+    server_socket = socket.socket(fileno=listener)
+    while (owner := _next_connection(server_socket, key)) is None:
+        pass
     try:
         cls, arguments = pickle.loads(owner.recv_bytes())
         actor = cls(*arguments)
     except Exception as error:
-        owner.send_bytes(_message((_CONSTRUCTED, False), _telling(error)))
+        owner.send_bytes(_message((_CONSTRUCTED, False), _portable_error(error)))
         return 1
     server = _Server(actor)
     threading.Thread(target=server.read, args=(owner, True), daemon=True).start()
-    threading.Thread(target=_accept_others, args=(accepting, key, server), daemon=True).start()
+    threading.Thread(target=_accept_others, args=(server_socket, key, server), daemon=True).start()
     server.run()
     return 0
 
 
-def _accepted(listener: socket.socket, key: str) -> Connection | None:
-    """The next connection; None if the other side doesn't have the key."""
-    connection = Connection(listener.accept()[0].detach())
+def _next_connection(listener: socket.socket, key: str) -> Connection | None:
+    """The next connection; None if the other side is another user, or doesn't show the key at once."""
+    accepted, secret = listener.accept()[0], bytes.fromhex(key)
+    accepted.settimeout(_KEY_SECONDS)
     try:
-        if hmac.compare_digest(connection.recv_bytes(len(key)), bytes.fromhex(key)):
-            return connection
-    except (EOFError, OSError):
+        _, user, _ = struct.unpack("3i", accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        # The key was sent at once, so it comes in one piece.
+        if user == os.getuid() and hmac.compare_digest(accepted.recv(len(secret)), secret):
+            accepted.settimeout(None)
+            return Connection(accepted.detach())
+    except OSError:
         pass
-    connection.close()
+    accepted.close()
     return None
 
 
 def _accept_others(listener: socket.socket, key: str, server: _Server) -> None:
     while True:
-        other = _accepted(listener, key)
+        other = _next_connection(listener, key)
         if other is not None:
             threading.Thread(target=server.read, args=(other, False), daemon=True).start()
 
@@ -182,26 +189,24 @@ class _Server:
                 return
             stream = io.BytesIO(content)
             number, method, thread = pickle.load(stream)
-            answer = self._answering(connection, lock, number, method, stream)
+            answer = self._task(connection, lock, number, method, stream)
             if thread is None:
                 self._main.put(answer)
             else:
                 self._threads[thread].submit(answer)
 
-    def _answering(
+    def _task(
         self, connection: Connection, lock: threading.Lock, number: int, method: str, stream: io.BytesIO
     ) -> Callable[[], None]:
         """`stream` has the arguments. If they cannot be read here, that call fails."""
 
         def answer() -> None:
             try:
-                given = [
-                    argument.value() if isinstance(argument, Pickled) else argument
-                    for argument in pickle.load(stream)
-                ]
-                content = _message((number, True), getattr(self._actor, method)(*given))
+                arguments = pickle.load(stream)
+                values = [one.value() if isinstance(one, Pickled) else one for one in arguments]
+                content = _message((number, True), getattr(self._actor, method)(*values))
             except Exception as error:
-                content = _message((number, False), _telling(error))
+                content = _message((number, False), _portable_error(error))
             try:
                 with lock:
                     connection.send_bytes(content)
@@ -226,21 +231,21 @@ def _answer_in(message: bytes) -> tuple[int, bool, Any]:
     try:
         return number, succeeded, pickle.load(stream)
     except Exception as error:  # of any class: it runs code of the answer's class
-        told = CallFailed(f"gave an answer that cannot be read here: {type(error).__name__}: {error}.")
-        return number, False, told
+        failure = CallFailed(f"gave an answer that cannot be read here: {type(error).__name__}: {error}.")
+        return number, False, failure
 
 
-def _telling(error: Exception) -> Exception:
+def _portable_error(error: Exception) -> Exception:
     """The error for the caller: rlcore's own unchanged; for any other, a text with its origin."""
     if isinstance(error, RlcoreError) and _travels(error):
         return error
-    told = CallFailed(f"failed: {type(error).__name__}: {str(error).removesuffix('.')}.")
-    told.add_note("".join(traceback.format_exception(error)))
-    return told
+    failure = CallFailed(f"failed: {type(error).__name__}: {str(error).removesuffix('.')}.")
+    failure.add_note("".join(traceback.format_exception(error)))
+    return failure
 
 
 def _travels(error: Exception) -> bool:
-    """Not so where its class takes other arguments than its text, for example."""
+    """Whether pickle carries the error. It cannot where the class takes other arguments than its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -15,7 +15,7 @@ from typing import Any
 from rlcore import ActorThread, Bundle, CallFailed, ConfigError
 from rlcore_machine import LOOPBACK, Forked, ForkServer
 from rlcore_processes import actor_process
-from rlcore_processes.actor_process import Link, Pickled, listening
+from rlcore_processes.actor_process import Link, Pickled, open_listener
 from rlcore_processes.config import ProcessesConfig
 from rlcore_toolkit import watch_processes
 
@@ -37,7 +37,7 @@ class ProcessActor:
         """An object of `of` in a new process, which sees the GPUs `devices`."""
         env = {**os.environ, **({"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {})}
         key = secrets.token_hex(32)
-        listener, address = listening()
+        listener, address = open_listener()
         with listener:
             target = f"{actor_process.__name__}:{actor_process.main.__name__}"
             process = server.fork(target, [of.__name__, key], [listener.fileno()], env=env)
@@ -46,11 +46,9 @@ class ProcessActor:
         return actor
 
     def call(self, method: str, *arguments: Any, thread: ActorThread | None = None) -> Awaitable[Any]:
-        """As `Actor.call`."""
         return asyncio.wrap_future(self._link.call(method, arguments, thread))
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
-        """As `Actor.ask`."""
         answer = self._link.call(method, arguments)
         wait([answer], limit_s)
         if not answer.done():
@@ -58,7 +56,6 @@ class ProcessActor:
         return answer.result()
 
     def kill(self) -> None:
-        """As `Actor.kill`."""
         assert self._process is not None, "only who started it ends it"
         self._process.kill()
 
@@ -78,7 +75,7 @@ class ProcessActor:
 
 
 class ProcessCluster:
-    """See `rlcore.Cluster`. A group of bundles is the list of the GPUs of each bundle."""
+    """A `rlcore.Cluster`. A group of bundles is the list of the GPUs of each bundle."""
 
     here = LOOPBACK
 
@@ -91,7 +88,7 @@ class ProcessCluster:
         self._server = ForkServer(modules)
 
     def connect(self, *, cpus: int, gpus: int, remove: Callable[[Path], None]) -> None:
-        """As `Cluster.connect`. CPUs are not counted: the processes share them."""
+        """CPUs are not counted: the processes share them."""
         self.gpus = gpus
 
     def close(self) -> None:
@@ -100,11 +97,10 @@ class ProcessCluster:
             self._server.close()
 
     async def watch(self, limit_s: float) -> None:
-        """As `Cluster.watch`."""
         await watch_processes({"The fork server": self._forks.pid}, limit_s)
 
     def place(self, bundles: Sequence[Bundle], what: str) -> list[list[str]]:
-        """See `Cluster.place`. It ignores what else uses this machine."""
+        """Places bundles without regard to what else uses this machine."""
         need = sum(int(bundle.get("GPU", 0)) for bundle in bundles)
         if need > self.gpus:
             raise ConfigError(
@@ -116,22 +112,19 @@ class ProcessCluster:
         return [[next(devices) for _ in range(int(bundle.get("GPU", 0)))] for bundle in bundles]
 
     def hosts(self, group: list[list[str]]) -> list[str]:
-        """As `Cluster.hosts`."""
         return [LOOPBACK] * len(group)
 
     def devices(self, group: list[list[str]]) -> list[tuple[str, ...]]:
-        """As `Cluster.devices`."""
         return [tuple(bundle) for bundle in group]
 
     def actor(
         self, cls: type, *arguments: Any, gpus: float, bundle: tuple[list[list[str]], int]
     ) -> ProcessActor:
-        """See `Cluster.actor`. It sees all GPUs of its bundle, unless `gpus` is 0."""
+        """An actor that sees all GPUs of its bundle, unless `gpus` is 0."""
         group, index = bundle
         return ProcessActor.start(self._forks, cls, arguments, group[index] if gpus else ())
 
     def put(self, value: Any) -> Pickled:
-        """As `Cluster.put`."""
         return Pickled(value)
 
     @property

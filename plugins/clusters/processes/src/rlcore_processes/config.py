@@ -10,6 +10,5 @@ class ProcessesConfig(ClusterConfig):
     """It works on Linux, whose sockets it uses."""
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
-        """As `PartConfig.complaints`."""
         if platform.system() != "Linux":
             yield f"--cluster: found {name}, which works on Linux only; choose another one."

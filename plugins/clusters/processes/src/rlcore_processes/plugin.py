@@ -1,17 +1,20 @@
 """What this package offers."""
 
+import platform
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 from rlcore_processes.config import ProcessesConfig
+from rlcore_toolkit import has_gpu
 
 
 @hookimpl
 def rlcore_clusters() -> Iterable[Component]:
-    """The cluster."""
+    """The cluster, the default on Linux without a GPU."""
     yield Component(
         name="processes",
         factory="rlcore_processes.cluster:ProcessCluster",
         summary="processes of this machine; there is no Ray to wait for",
         config=ProcessesConfig,
+        default=platform.system() == "Linux" and not has_gpu(),
     )

@@ -1,7 +1,5 @@
 """A Ray of the run's own or a given one, actors placed on it, everything stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging
@@ -20,15 +18,7 @@ from typing import Any
 
 import psutil
 
-from rlcore import (
-    ACTOR_THREADS,
-    ActorThread,
-    Bundle,
-    CallFailed,
-    ConfigError,
-    RlcoreError,
-    WorkerError,
-)
+from rlcore import ACTOR_THREADS, ActorThread, Bundle, CallFailed, ConfigError, RlcoreError, WorkerError
 from rlcore_machine import LOOPBACK, Terminated
 from rlcore_ray.config import RayConfig
 from rlcore_toolkit import watch_processes
@@ -69,6 +59,8 @@ _DEATH = "A worker died or was killed"
 """So begins what Ray prints of a process's death, which the run's error tells too."""
 _START_SECONDS = 120.0
 _CONNECT_SECONDS = 10.0
+_JOIN_SECONDS = 300.0
+"""How long a run waits for the hosts that its settings ask for."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +70,10 @@ class RayActor:
     handle: Any
 
     def call(self, method: str, *arguments: Any, thread: ActorThread | None = None) -> Awaitable[Any]:
-        """As `Actor.call`."""
         options = {"concurrency_group": thread} if thread else {}
         return _answer(getattr(self.handle, method).options(**options).remote(*arguments))
 
     def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
-        """As `Actor.ask`."""
         import ray
         import ray.exceptions
 
@@ -95,7 +85,6 @@ class RayActor:
                 raise CallFailed(f"did not answer within {limit_s:g} s.") from None
 
     def kill(self) -> None:
-        """As `Actor.kill`."""
         import ray
 
         with contextlib.suppress(Exception):  # a dead actor, or a cluster that is gone: nothing is left
@@ -103,60 +92,59 @@ class RayActor:
 
 
 class RayCluster:
-    """See `rlcore.Cluster`."""
+    """A `rlcore.Cluster`."""
 
     def __init__(self, config: RayConfig) -> None:
         self.gpus = 0
-        self._address = config.address
-        self._own: Mapping[str, int] = {}
+        self._address, self._hosts = config.address, config.hosts
+        self._head_pids: Mapping[str, int] = {}
         self._until_closed = contextlib.ExitStack()
 
     def prepare(self, modules: Sequence[str]) -> None:
         """Nothing: a worker of Ray imports what it needs."""
 
     def connect(self, *, cpus: int, gpus: int, remove: Callable[[Path], None]) -> None:
-        """As `Cluster.connect`. A Ray of its own has `cpus` logical CPUs: one for each actor that asks."""
+        """Starts or joins Ray. A Ray of its own has `cpus` logical CPUs: one for each actor that asks."""
         for key, value in _ENVIRONMENT.items():
             os.environ.setdefault(key, value)
         handlers = {number: signal.getsignal(number) for number in _ENDING}
         enter = self._until_closed.enter_context
-        folder = enter(_own_folder(remove)) if self._address is None else None
+        folder = enter(_local_folder(remove)) if self._address is None else None
         try:
-            self._ray = enter(_connected(self._address, cpus, gpus, folder))
+            if self._address and self._hosts:
+                _wait_for_server(self._address)
+            self._ray = enter(_connection(self._address, cpus, gpus, folder))
         finally:
             # Ray installs handlers of its own, also where it fails; those of the run end it cleanly.
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+        if self._hosts:
+            _wait_for_hosts(self._ray, self._hosts)
         self.gpus = int(self._ray.cluster_resources().get("GPU", 0))
-        self._own = _head_processes() if self._address is None else {}
+        if self._address is None:  # its processes by name → pid
+            children = {child.name(): child.pid for child in psutil.Process().children()}
+            self._head_pids = {
+                f"Ray's process {name!r}": children[name] for name in _HEAD if name in children
+            }
 
     def close(self) -> None:
         """Leave Ray; one of its own is shut down, with all its processes."""
         self._until_closed.close()
 
     def actor(self, cls: type, *arguments: Any, gpus: float, bundle: tuple[Any, int]) -> RayActor:
-        """As `Cluster.actor`; each actor takes a CPU of its bundle."""
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        group, index = bundle
-        where = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
-        options = {
-            "num_cpus": 1,
-            "num_gpus": gpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-            "scheduling_strategy": where,
-        }
-        remote = self._ray.remote(concurrency_groups=ACTOR_THREADS)(cls)
-        return RayActor(remote.options(**options).remote(*arguments))
+        """Starts an actor, which takes a CPU of its bundle."""
+        where = _place_of(*bundle)
+        remote = self._ray.remote(concurrency_groups=ACTOR_THREADS)(cls).options(
+            num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0, scheduling_strategy=where
+        )
+        return RayActor(remote.remote(*arguments))
 
     def put(self, value: Any) -> Any:
-        """As `Cluster.put`: in Ray's object store, where that is faster than to send it with each call."""
+        """Puts a value into Ray's object store, where that is faster than to send it with each call."""
         return value if _is_small(value) else self._ray.put(value)
 
     async def watch(self, limit_s: float) -> None:
-        """As `Cluster.watch`."""
-        await watch_processes(self._own, limit_s)
+        await watch_processes(self._head_pids, limit_s)
 
     def place(self, bundles: Sequence[Bundle], what: str) -> Any:
         """A placement group of `bundles`; refused at once when the cluster is too small for it."""
@@ -191,26 +179,22 @@ class RayCluster:
         return [host_of[nodes[index]] for index in range(len(nodes))]
 
     def devices(self, group: Any) -> list[tuple[str, ...]]:
-        """See `Cluster.devices`. Ray tells them to a task in each bundle, before CUDA is there."""
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        asked = [
-            self._ray.remote(_own_devices)
-            .options(
-                num_cpus=1,
-                num_gpus=bundle.get("GPU", 0),
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    placement_group=group, placement_group_bundle_index=index
-                ),
-            )
-            .remote()
-            for index, bundle in enumerate(group.bundle_specs)
-        ]
+        """Ray tells the devices to a task in each bundle, before CUDA is there."""
+        task, references = self._ray.remote(_task_devices), []
+        for index, bundle in enumerate(group.bundle_specs):
+            gpus, where = bundle.get("GPU", 0), _place_of(group, index)
+            references.append(task.options(num_cpus=1, num_gpus=gpus, scheduling_strategy=where).remote())
         try:
             with _actor_errors():
-                return list(self._ray.get(asked, timeout=_START_SECONDS))
+                return list(self._ray.get(references, timeout=_START_SECONDS))
         except CallFailed as error:
             raise WorkerError(f"The GPUs of the cluster cannot be numbered: a task {error}") from error
+
+
+def _place_of(group: Any, index: int) -> Any:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    return PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
 
 
 def _is_small(value: Any) -> bool:
@@ -220,14 +204,8 @@ def _is_small(value: Any) -> bool:
     return len(content) + sum(buffer.raw().nbytes for buffer in apart) <= _SMALL_BYTES
 
 
-def _head_processes() -> dict[str, int]:
-    """Name → pid of the processes that a local cluster can't do without."""
-    children = {child.name(): child.pid for child in psutil.Process().children()}
-    return {f"Ray's process {name!r}": children[name] for name in _HEAD if name in children}
-
-
 @contextlib.contextmanager
-def _own_folder(remove: Callable[[Path], None]) -> Iterator[Path]:
+def _local_folder(remove: Callable[[Path], None]) -> Iterator[Path]:
     """A folder for the sockets and logs of a local cluster, gone at the end of the run, however it ends.
 
     Ray lets everybody write into its own folders, so they lie in one that nobody else may enter.
@@ -244,7 +222,7 @@ def _own_folder(remove: Callable[[Path], None]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _connected(address: str | None, cpus: int, gpus: int, folder: Path | None) -> Iterator[Any]:
+def _connection(address: str | None, cpus: int, gpus: int, folder: Path | None) -> Iterator[Any]:
     """Connect to Ray. `folder`: where a local cluster keeps its files."""
     if address is None:
         os.environ[_OTHER_HOSTS] = "0"
@@ -314,8 +292,8 @@ def _show_token(address: str) -> None:
     if _AUTH_MODE in os.environ:
         return
     host, _, _ = address.removeprefix("ray://").rpartition(":")
-    kept = Path.home() / ".ray" / "auth_token"
-    if any(name in os.environ for name in _TOKENS) or (host in _LOOPBACK_HOSTS and kept.is_file()):
+    token_file = Path.home() / ".ray" / "auth_token"
+    if any(name in os.environ for name in _TOKENS) or (host in _LOOPBACK_HOSTS and token_file.is_file()):
         os.environ[_AUTH_MODE] = "token"
 
 
@@ -381,7 +359,28 @@ def _require_server(address: str) -> None:
         ) from error
 
 
-def _own_devices() -> tuple[str, ...]:
+def _wait_for_server(address: str) -> None:
+    """Until something listens at `address`, or the time is up: the connection then says why it fails."""
+    deadline = time.monotonic() + _JOIN_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConfigError):
+            return _require_server(address)
+        time.sleep(1.0)
+
+
+def _wait_for_hosts(ray: Any, hosts: int) -> None:
+    """Raises `WorkerError` where fewer join in time."""
+    deadline = time.monotonic() + _JOIN_SECONDS
+    while (joined := sum(node["Alive"] for node in ray.nodes())) < hosts:
+        if time.monotonic() > deadline:
+            raise WorkerError(
+                f"--cluster.hosts {hosts}: {joined} joined within {_JOIN_SECONDS:g} s; the log of `ray "
+                "start` on the others says why."
+            )
+        time.sleep(1.0)
+
+
+def _task_devices() -> tuple[str, ...]:
     """Called in a task: the GPUs that Ray has reserved for it."""
     import ray
 
@@ -407,21 +406,17 @@ def _actor_errors() -> Iterator[None]:
         raise CallFailed(f"failed: {type(cause).__name__}: {cause}.") from error
     except ray.exceptions.RayActorError as error:
         if _OF_CONSTRUCTOR in str(error):
-            raise CallFailed(f"could not be made: {_last_line(error)}") from None
+            # the last line of the traceback, `EngineError: …`, without the class's module
+            name, colon, text = str(error).strip().splitlines()[-1].strip().partition(": ")
+            last_line = f"{name.rpartition('.')[2]}{colon}{text}"
+            raise CallFailed(f"could not be made: {last_line}") from None
         raise CallFailed(f"died: {_reason(error)}") from None
     except ray.exceptions.RayError as error:
         raise CallFailed(f"failed: {_reason(error)}") from error
 
 
-def _last_line(error: Exception) -> str:
-    """Of the traceback in an error's text: `EngineError: …`, without the class's module."""
-    name, colon, text = str(error).strip().splitlines()[-1].strip().partition(": ")
-    return f"{name.rpartition('.')[2]}{colon}{text}"
-
-
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    useful = [
-        line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip"))
-    ]
+    idle = ("class_name", "actor_id", "pid", "namespace", "ip")
+    useful = [line for line in lines if not line.startswith(idle)]
     return " ".join(useful).partition(_CAUSES)[0][:400] or "no reason is known."

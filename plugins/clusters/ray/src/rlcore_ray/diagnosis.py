@@ -1,7 +1,5 @@
 """Whether Ray works on this machine, for `rlcore doctor`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,20 +1,22 @@
 """What this package offers."""
 
+import platform
 from collections.abc import Iterable
 
 from rlcore import Component, ForeignSetting, hookimpl
 from rlcore_ray.config import RayConfig
+from rlcore_toolkit import has_gpu
 
 
 @hookimpl
 def rlcore_clusters() -> Iterable[Component]:
-    """The cluster, the default."""
+    """The cluster, the default on GPUs, and where `processes` does not work."""
     yield Component(
         name="ray",
         factory="rlcore_ray.cluster:RayCluster",
         summary="a Ray of the run's own, or the one at --cluster.address",
         config=RayConfig,
-        default=True,
+        default=has_gpu() or platform.system() != "Linux",
     )
 
 
