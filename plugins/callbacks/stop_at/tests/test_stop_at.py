@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore.api.callback import Callback, RunControl
-from rlcore.api.errors import ConfigError
-from rlcore.api.records import Kind
+from rlcore import Callback, ConfigError, Kind, RunControl
 from rlcore.plugins.registry import check
 from rlcore_stop_at import plugin
 from rlcore_stop_at.callbacks import AdaptiveKl, ReduceLr, StopAt

@@ -6,26 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api.errors import MissingPackageError
-from rlcore.api.records import Kind
-from rlcore.api.tracker import RunInfo
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore import Kind, MissingPackageError, RunInfo
 from rlcore.plugins.registry import check
 from rlcore.tracking.trackers import Trackers
 from rlcore_mlflow import plugin
 from rlcore_mlflow.config import MlflowConfig
 from rlcore_mlflow.tracker import Mlflow
 from rlcore_testing.display import SilentDisplay
-
-SAMPLE = Sample(
-    prompt=Prompt(prompt_id="p", text="12", label="21"),
-    prompt_ids=(1, 2),
-    group_id=0,
-    index=0,
-    rollout_id="r",
-    text="2<1>",
-    score=Score(value=0.5),
-)
+from rlcore_testing.samples import SCORED as SAMPLE
 
 
 def track(folder: Path, step: int, reason: str = "completed") -> None:

@@ -8,26 +8,14 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import MissingPackageError
-from rlcore.api.records import Kind
-from rlcore.api.tracker import RunInfo
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore import Kind, MissingPackageError, RunInfo, Score
 from rlcore.plugins.registry import check
 from rlcore.tracking.trackers import Trackers
 from rlcore_tensorboard import plugin
 from rlcore_tensorboard.config import TensorboardConfig
 from rlcore_tensorboard.tracker import Tensorboard
 from rlcore_testing.display import SilentDisplay
-
-SAMPLE = Sample(
-    prompt=Prompt(prompt_id="p", text="12", label="21"),
-    prompt_ids=(1, 2),
-    group_id=0,
-    index=0,
-    rollout_id="r",
-    text="2<1>",
-    score=Score(value=0.5),
-)
+from rlcore_testing.samples import SCORED as SAMPLE
 
 
 def track(folder: Path, *rows: dict[str, Any], step: int = 0, **config: Any) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import ConfigError, MissingPackageError
-from rlcore.api.records import Kind
+from rlcore import ConfigError, Kind, MissingPackageError
 from rlcore.plugins.registry import check
 from rlcore_wandb import plugin
 from rlcore_wandb.config import WandbConfig
@@ -25,15 +24,11 @@ import psutil
 from rlcore import RunInfo
 from rlcore_testing.display import SilentDisplay
 from rlcore.tracking.trackers import Trackers
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore_testing.samples import SCORED as sample
 from rlcore_wandb.config import WandbConfig
 from rlcore_wandb.tracker import Wandb
 
 folder, step = Path(sys.argv[1]), int(sys.argv[2])
-prompt = Prompt(prompt_id="p", text="12", label="21")
-sample = Sample(
-    prompt=prompt, prompt_ids=(1, 2), group_id=0, index=0, rollout_id="r", text="2<1>", score=Score(value=0.5)
-)
 config = WandbConfig(mode="offline", project="copying", tags=("first",), samples=1)
 trackers = Trackers({"wandb": Wandb(config)}, SilentDisplay())
 trackers.start(RunInfo(folder=folder, settings={"lr": 0.5}, plugins={"grpo": "0.1.0"}, step=step))

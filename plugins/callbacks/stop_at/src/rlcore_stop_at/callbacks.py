@@ -1,7 +1,5 @@
 """The callbacks `stop_at`, `reduce_lr` and `adaptive_kl`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from rlcore import Callback, ConfigError, Json, RunControl, did_you_mean
@@ -92,7 +90,7 @@ class ReduceLr(_MetricCallback):
         self._scale = 1.0
 
     def state(self) -> Json:
-        """As of every callback here, and the present scale."""
+        """The state of every callback here, and the present scale."""
         return {**super().state(), "scale": self._scale}
 
     def load(self, state: Json) -> None:

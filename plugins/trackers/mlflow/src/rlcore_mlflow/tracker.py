@@ -1,17 +1,14 @@
 """The tracker `mlflow`."""
 
-from __future__ import annotations
-
-import importlib.util
 import os
 import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
+from rlcore import Json, RunInfo, Sample, Tracker
 from rlcore_mlflow.config import MlflowConfig
-from rlcore_toolkit import SampleView
+from rlcore_toolkit import SampleView, require_packages
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -20,7 +17,7 @@ FOLDER = "mlflow"
 ID = "mlflow_id"
 """In the run's folder: by what MLflow knows the run."""
 MOST_PARAMS = 100
-"""Of one request to MLflow."""
+"""The most parameters of one request to MLflow."""
 LONGEST_PARAM = 500
 
 
@@ -29,11 +26,7 @@ class Mlflow(Tracker):
 
     def __init__(self, config: MlflowConfig) -> None:
         """Raises `MissingPackageError` without mlflow or matplotlib."""
-        missing = [name for name in ("mlflow", "matplotlib") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise MissingPackageError(
-                f"--tracker mlflow: found no {' and no '.join(missing)}; pip install 'rlcore-mlflow[client]'."
-            )
+        require_packages("--tracker mlflow", "rlcore-mlflow[client]", "mlflow", "matplotlib")
         self._config = config
         self._client: MlflowClient
         self._id: str
@@ -55,12 +48,9 @@ class Mlflow(Tracker):
             self._id = place.read_text().strip()
             self._client.update_run(self._id, status="RUNNING")
             return
-        experiment = self._client.get_experiment_by_name(self._config.experiment)
-        of = (
-            experiment.experiment_id
-            if experiment
-            else self._client.create_experiment(self._config.experiment)
-        )
+        title = self._config.experiment
+        experiment = self._client.get_experiment_by_name(title)
+        of = experiment.experiment_id if experiment else self._client.create_experiment(title)
         tags = {f"plugin.{name}": version for name, version in run.plugins.items()}
         name = self._config.run_name or run.folder.name
         self._id = self._client.create_run(of, run_name=name, tags=tags).info.run_id

@@ -1,16 +1,13 @@
 """The tracker `tensorboard`."""
 
-from __future__ import annotations
-
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore import Json, MissingPackageError, RunInfo, Sample, Tracker
+from rlcore import Json, RunInfo, Sample, Tracker
 from rlcore_tensorboard.config import TensorboardConfig
-from rlcore_toolkit import SampleView
+from rlcore_toolkit import SampleView, require_packages
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
@@ -23,24 +20,17 @@ class Tensorboard(Tracker):
 
     def __init__(self, config: TensorboardConfig) -> None:
         """Raises `MissingPackageError` without tensorboardX or matplotlib."""
-        missing = [name for name in ("tensorboardX", "matplotlib") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise MissingPackageError(
-                f"--tracker tensorboard: found no {' and no '.join(missing)}; "
-                "pip install 'rlcore-tensorboard[writer]'."
-            )
+        require_packages("--tracker tensorboard", "rlcore-tensorboard[writer]", "tensorboardX", "matplotlib")
         self._config = config
         self._writer: SummaryWriter
 
     def start(self, run: RunInfo) -> None:
-        """Of a resumed run, what was written of later steps is hidden."""
+        """Hides what a resumed run had written of later steps."""
         from tensorboardX import SummaryWriter
 
         folder = Path(self._config.directory) if self._config.directory else run.folder / FOLDER
         self._writer = SummaryWriter(
-            str(folder),
-            purge_step=run.step + 1 if run.step else None,
-            flush_secs=self._config.flush_every,
+            str(folder), purge_step=run.step + 1 if run.step else None, flush_secs=self._config.flush_every
         )
         settings = json.dumps(dict(run.settings), indent=1, ensure_ascii=False)
         self._writer.add_text("settings", _verbatim(settings), run.step)
@@ -82,5 +72,5 @@ def _shown(value: Json) -> str:
 
 
 def _verbatim(text: str) -> str:
-    """As Markdown that is shown as it is."""
+    """Markdown that is shown as it is."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,16 +1,13 @@
 """The tracker `wandb`."""
 
-from __future__ import annotations
-
-import importlib.util
 import os
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore import ConfigError, Json, MissingPackageError, RunInfo, Sample, Tracker
-from rlcore_toolkit import SampleView
+from rlcore import ConfigError, Json, RunInfo, Sample, Tracker
+from rlcore_toolkit import SampleView, require_packages
 from rlcore_wandb.config import WandbConfig
 
 ID = Path("wandb") / "id"
@@ -25,11 +22,7 @@ class Wandb(Tracker):
 
         Raises `ConfigError` where wandb would ask for an account.
         """
-        missing = [name for name in ("wandb", "matplotlib") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise MissingPackageError(
-                f"--tracker wandb: found no {' and no '.join(missing)}; pip install 'rlcore-wandb[client]'."
-            )
+        require_packages("--tracker wandb", "rlcore-wandb[client]", "wandb", "matplotlib")
         self._config = config
         self._mode: Any = config.mode or os.environ.get("WANDB_MODE") or "online"
         if self._mode == "online" and not _has_account():
@@ -116,7 +109,7 @@ def _has_account() -> bool:
 
 
 def _id_of(folder: Path) -> str:
-    """Of the run in `folder`, whose first start chooses it."""
+    """The id of the run in `folder`, whose first start chooses it."""
     path = folder / ID
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

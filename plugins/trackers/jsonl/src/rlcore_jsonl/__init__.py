@@ -1,1 +1,0 @@
-"""The metrics and samples of runs as JSON lines."""
