@@ -1,7 +1,5 @@
 """Corrections that compare a token with the whole batch, against numbers worked out by hand, in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,12 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import PluginError, RunError
-from rlcore.api.training import BatchColumns, Correction, CorrectionInputs
-from rlcore.learning.preparation import with_batch_columns
+from rlcore import BatchColumns, Correction, CorrectionInputs, PluginError, RunError, TrainBatch
+from rlcore.learning.advantages import with_batch_columns
+from rlcore_corrections.batch_weights import ClipCov, M2po, SelfNormalized, TopEntropy
 from rlcore_corrections.config import ClipCovConfig, M2poConfig, SelfNormalizedConfig, TopEntropyConfig
-from rlcore_corrections.of_batch import ClipCov, M2po, SelfNormalized, TopEntropy
 from rlcore_testing.tensors import f64, responses
 
 

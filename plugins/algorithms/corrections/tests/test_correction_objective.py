@@ -7,16 +7,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.trainer import TokenOutputs
-from rlcore.api.training import Correction, Loss, LossInputs, LossOutput
+from rlcore import Correction, Loss, LossInputs, LossOutput, TokenOutputs, TrainBatch
 from rlcore.learning.objective import Objective
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
 from rlcore_corrections.weights import Decoupled, IcePop, Mis, Opsm, Tis
-from rlcore_grpo.config import PpoClipConfig
+from rlcore_grpo.config import GspoConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
-from rlcore_gspo.config import GspoConfig
-from rlcore_gspo.loss import Gspo
+from rlcore_grpo.sequence_loss import Gspo
+from rlcore_testing.tensors import responses
 
 NEW, ADVANTAGES, ROLLOUT = [-1.69315, -1.0, -0.59453], [1.0, -1.0, 2.0], [-0.5, -1.5, -0.8]
 CLIPPED = PpoClip(PpoClipConfig(clip_low=0.2, clip_high=0.2))
@@ -33,10 +31,7 @@ def batch_of(
     """Samples of these lengths; each token weighs 1 / (number of tokens)."""
     total = sum(rows)
     live = torch.ones(total, dtype=torch.float64) if mask is None else mask
-    return TrainBatch(
-        tokens=torch.zeros(total + len(rows), dtype=torch.int64),
-        prompt_lengths=torch.ones(len(rows), dtype=torch.int64),
-        response_lengths=torch.tensor(rows),
+    return responses(rows).with_columns(
         per_token={
             "loss_mask": live,
             "old_log_probs": old,

@@ -9,8 +9,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from rlcore.api.config import Config
-from rlcore.api.training import Correction, CorrectionInputs
+from rlcore import Config, Correction, CorrectionInputs
 from rlcore_corrections.config import (
     DecoupledConfig,
     DivergenceConfig,

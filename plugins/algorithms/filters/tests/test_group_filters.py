@@ -13,7 +13,7 @@ from rlcore.api.config import Config
 from rlcore.api.errors import DataError
 from rlcore.api.part import Part
 from rlcore.api.records import Component, Kind
-from rlcore.api.scoring import Filter, Verdict
+from rlcore.api.reward import Filter, Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore.plugins.registry import check
 from rlcore_filters import plugin
@@ -25,6 +25,7 @@ from rlcore_filters.config import (
     StalenessConfig,
 )
 from rlcore_filters.filters import Duplicates, Overlong, Prefer, RewardRange, Staleness
+from rlcore_testing.samples import sample_of
 
 PROMPT = Prompt(prompt_id="p", text="?")
 
@@ -39,13 +40,10 @@ def sample(
     rollout: str = "0",
 ) -> Sample:
     mask = tuple(mask if mask is not None else [1] * len(response))
-    return Sample(
+    return sample_of(
+        tuple(response),
         prompt=PROMPT,
-        prompt_ids=(1,),
-        group_id=0,
-        index=0,
         rollout_id=rollout,
-        response_ids=tuple(response),
         loss_mask=mask,
         log_probs=tuple(-1.0 * live for live in mask),
         status=GenerationStatus.TRUNCATED if cut else GenerationStatus.COMPLETED,

@@ -1,4 +1,4 @@
-"""Advantage, filters, recipes and settings of the plugin."""
+"""Advantage, filter, recipes and settings of the plugin."""
 
 import subprocess
 import sys
@@ -8,15 +8,22 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore.api.config import Config
-from rlcore.api.part import Part
-from rlcore.api.records import Component
-from rlcore.api.types import Group, Prompt, Sample, Score
+from rlcore import Component, Config, Group, Part, Prompt, RunConfig, Score
 from rlcore_grpo import plugin
 from rlcore_grpo.advantage import GroupAdvantage
-from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
-from rlcore_grpo.filters import KeepAll, ZeroStd
+from rlcore_grpo.config import (
+    CispoConfig,
+    GmpoConfig,
+    GroupAdvantageConfig,
+    GspoConfig,
+    MaxRlConfig,
+    PpoClipConfig,
+    SapoConfig,
+    VespoConfig,
+)
+from rlcore_grpo.filters import ZeroStd
 from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.samples import sample_of
 from rlcore_testing.tensors import one_each, scored
 
 
@@ -42,6 +49,7 @@ def test_a_group_of_one_keeps_its_reward_on_request() -> None:
     assert estimate([5, 2, 2], [0, 1, 1]) == [0, 0, 0]
     assert GroupAdvantageConfig(single="reward").needed_group_size() == 1
     assert GroupAdvantageConfig().needed_group_size() == 2
+    assert MaxRlConfig().needed_group_size() == 2
 
 
 def test_equal_rewards_give_exactly_zero() -> None:
@@ -73,14 +81,7 @@ class TestWithoutStd(EstimatorConformance):
 def group(*rewards: float | None) -> Group:
     prompt = Prompt(prompt_id="p", text="?")
     samples = tuple(
-        Sample(
-            prompt=prompt,
-            prompt_ids=(1,),
-            group_id=0,
-            index=i,
-            rollout_id=str(i),
-            score=None if reward is None else Score(value=reward),
-        )
+        sample_of(prompt=prompt, index=i, score=None if reward is None else Score(value=reward))
         for i, reward in enumerate(rewards)
     )
     return Group(group_id=0, prompt=prompt, samples=samples)
@@ -101,7 +102,6 @@ def test_zero_std(rewards: tuple[float | None, ...], kept: bool) -> None:
     scored = group(*rewards)
     verdict = ZeroStd(Config()).judge(scored)
     assert (verdict.group, verdict.reason) == ((scored, None) if kept else (None, "zero_std"))
-    assert KeepAll(Config()).judge(scored).group is scored
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,13 @@ def test_zero_std(rewards: tuple[float | None, ...], kept: bool) -> None:
     ],
 )
 def test_zero_std_counts_rollouts(rewards: tuple[float, ...], rollouts: str, kept: bool) -> None:
-    made = group(*rewards)
-    samples = zip(made.samples, rollouts, strict=True)
-    split = replace(made, samples=tuple(replace(sample, rollout_id=own) for sample, own in samples))
+    whole = group(*rewards)
+    samples = zip(whole.samples, rollouts, strict=True)
+    split = replace(whole, samples=tuple(replace(sample, rollout_id=rollout) for sample, rollout in samples))
     assert (ZeroStd(Config()).judge(split).group is not None) is kept
+
+
+KINDS = ("advantage", "loss", "filter")
 
 
 def components() -> list[Component]:
@@ -130,17 +133,27 @@ def test_each_component_is_made_from_its_defaults(component: Component) -> None:
 
 
 def test_recipes_name_parts_and_settings_that_exist() -> None:
-    from rlcore.api.run_config import RunConfig
-
     configs = {component.name: component.config for component in components()}
     recipes = list(plugin.rlcore_algorithms())
-    assert {recipe.name: (recipe.settings["normalizer"], recipe.tables) for recipe in recipes} == {
-        "grpo": ("per_rollout", {}),
-        "dr_grpo": ("constant", {"advantage": {"std": False}}),
-        "dapo": ("per_token", {"loss": {"clip_high": 0.28}}),
-        "pass_at_k": ("per_token", {}),
-        "dppo": ("per_rollout", {}),
-        "kl_cov": ("per_token", {}),
+    assert {recipe.name: (*map(recipe.parts.get, KINDS), recipe.tables) for recipe in recipes} == {
+        "grpo": ("grpo", "ppo_clip", [], {}),
+        "dr_grpo": ("grpo", "ppo_clip", [], {"advantage": {"std": False}}),
+        "dapo": ("grpo", "ppo_clip", ["zero_std"], {"loss": {"clip_high": 0.28}}),
+        "pass_at_k": ("pass_at_k", "ppo_clip", [], {}),
+        "max_rl": ("max_rl", "ppo_clip", [], {}),
+        "dppo": ("grpo", "dppo", [], {}),
+        "kl_cov": ("grpo", "kl_cov", [], {}),
+        "cispo": ("grpo", "cispo", ["zero_std"], {}),
+        "sapo": ("grpo", "sapo", [], {}),
+        "gspo": ("grpo", "gspo", [], {}),
+        "luspo": ("grpo", "gspo", [], {}),
+        "gmpo": ("grpo", "gmpo", [], {}),
+        "vespo": ("grpo", "vespo", [], {}),
+    }
+    assert {recipe.name: recipe.settings["normalizer"] for recipe in recipes} == {
+        **dict.fromkeys(("grpo", "dppo", "sapo", "gspo", "gmpo"), "per_rollout"),
+        **dict.fromkeys(("dapo", "pass_at_k", "max_rl", "kl_cov", "cispo", "vespo"), "per_token"),
+        **dict.fromkeys(("dr_grpo", "luspo"), "constant"),
     }
     for recipe in recipes:
         RunConfig.of(**recipe.settings)
@@ -158,6 +171,20 @@ def test_recipes_name_parts_and_settings_that_exist() -> None:
         (PpoClipConfig, {"dual_clip": 1}),
         (PpoClipConfig, {"clip": 0.2}),
         (GroupAdvantageConfig, {"eps": 0}),
+        (CispoConfig, {"clip_low": 0}),
+        (CispoConfig, {"clip_low": 1.5}),
+        (CispoConfig, {"clip_high": 0}),
+        (CispoConfig, {"dual_clip": 3}),
+        (SapoConfig, {"tau_pos": 0}),
+        (SapoConfig, {"tau_neg": -1}),
+        (SapoConfig, {"tau_neg": 1e9}),
+        (SapoConfig, {"clip_low": 0.2}),
+        (GspoConfig, {"clip_low": 0}),
+        (GspoConfig, {"clip_low": 1.5}),
+        (GspoConfig, {"clip_high": -1}),
+        (GspoConfig, {"clip": 0.2}),
+        (GmpoConfig, {"clip_low": 0}),
+        (VespoConfig, {"k_pos": -1}),
     ],
 )
 def test_settings_out_of_bounds_are_refused(config: type[Config], bad: dict[str, float]) -> None:

@@ -1,7 +1,5 @@
 """`kl_cov` against numbers worked out by hand, in float64 (https://arxiv.org/abs/2505.22617)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore import RunConfig, advantage_covariance
-from rlcore.learning.preparation import with_batch_columns
+from rlcore import RunConfig
+from rlcore.learning.advantages import with_batch_columns
 from rlcore_grpo.config import KlCovConfig
 from rlcore_grpo.loss import KlCov
 from rlcore_testing.losses import LossConformance
 from rlcore_testing.tensors import f64, gradient, loss_inputs, responses
+from rlcore_toolkit import advantage_covariance
 
 OLD, ADVANTAGES = f64(-1, -2, -3, -4, -100), f64(1, 0.5, -0.5, -1.0, 50)
 """Of four live tokens, whose means are -2.5 and 0: covariances 1.5 .25 .25 1.5; and one that is not live."""

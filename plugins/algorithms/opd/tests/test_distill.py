@@ -9,17 +9,14 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.config import Config
-from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, Input, TopTokens
-from rlcore.api.maths import where_live
-from rlcore.api.training import LossInputs
+from rlcore import TEACHER_TOP_LOG_PROBS, Config, Input, LossInputs, TopTokens, TrainBatch, where_live
 from rlcore_opd import plugin
 from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill, top_kl
 from rlcore_testing.estimators import EstimatorConformance
 from rlcore_testing.losses import LossConformance
+from rlcore_testing.tensors import responses
 
 NAN = math.nan
 V = 6
@@ -49,12 +46,7 @@ def inputs_of(
         segments=torch.zeros(len(new), dtype=torch.int64),
         samples=1,
         entropy=None,
-        batch=TrainBatch(
-            tokens=torch.zeros(len(new) + 1, dtype=torch.int64),
-            prompt_lengths=torch.tensor([1]),
-            response_lengths=torch.tensor([len(new)]),
-            per_token=columns,
-        ),
+        batch=responses([len(new)]).with_columns(columns),
         top_log_probs=None if top is None else where_live(top, mask[:, None]),
     )
 
@@ -153,12 +145,7 @@ def test_top_k_in_the_loss() -> None:
 
 
 def test_zero() -> None:
-    batch = TrainBatch(
-        tokens=torch.zeros(3, dtype=torch.int64),
-        prompt_lengths=torch.tensor([1]),
-        response_lengths=torch.tensor([2]),
-        per_token={"rewards": torch.tensor([1.0, NAN])},
-    )
+    batch = responses([2]).with_columns({"rewards": torch.tensor([1.0, NAN])})
     assert torch.equal(Zero(Config()).estimate(batch), torch.zeros(2))
 
 

@@ -11,28 +11,19 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.config import Config
-from rlcore.api.inputs import Input
-from rlcore.api.part import Part
-from rlcore.api.records import Component
-from rlcore.api.training import ValueInputs
+from rlcore import Component, Config, Input, Part, TrainBatch, ValueInputs
 from rlcore_ppo import plugin
 from rlcore_ppo.advantage import Gae
 from rlcore_ppo.config import ClippedConfig, GaeConfig
 from rlcore_ppo.value_loss import Clipped
 from rlcore_testing.estimators import EstimatorConformance
-from rlcore_testing.tensors import NAN, f64
+from rlcore_testing.tensors import NAN, f64, responses
 
 
 def batch_of(
     rewards: list[float], values: list[float], mask: list[float], lengths: list[int] | None = None
 ) -> TrainBatch:
-    responses = torch.tensor(lengths or [len(rewards)])
-    return TrainBatch(
-        tokens=torch.zeros(int(responses.sum()) + len(responses), dtype=torch.int64),
-        prompt_lengths=torch.ones_like(responses),
-        response_lengths=responses,
+    return responses(lengths or [len(rewards)]).with_columns(
         per_token={
             "rewards": torch.tensor(rewards),
             Input.VALUES: torch.tensor(values),

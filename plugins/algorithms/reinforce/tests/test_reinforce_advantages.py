@@ -12,8 +12,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import Input
+from rlcore import Input, TrainBatch
 from rlcore_reinforce.advantage import (
     GroupPolicyGradient,
     LeaveOneOut,
@@ -25,6 +24,7 @@ from rlcore_reinforce.advantage import (
 )
 from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, ReMaxConfig, SiblingsConfig
 from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.tensors import responses
 
 NAN = math.nan
 
@@ -46,10 +46,7 @@ def batch_of(*rows: Row) -> TrainBatch:
         sum(value for value, live in zip(row.rewards, mask, strict=True) if live)
         for row, mask in zip(rows, masks, strict=True)
     ]
-    return TrainBatch(
-        tokens=torch.zeros(int(lengths.sum()) + len(rows), dtype=torch.int64),
-        prompt_lengths=torch.ones(len(rows), dtype=torch.int64),
-        response_lengths=lengths,
+    return responses(lengths.tolist()).with_columns(
         per_token={
             "loss_mask": torch.tensor([float(live) for mask in masks for live in mask]),
             "rewards": torch.tensor([float(value) for row in rows for value in row.rewards]),

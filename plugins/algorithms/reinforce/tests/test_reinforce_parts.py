@@ -8,22 +8,16 @@ import torch
 from pydantic import ValidationError
 
 import rlcore_grpo.plugin
-from rlcore.api.batch import TrainBatch
-from rlcore.api.config import Config
-from rlcore.api.part import Part
-from rlcore.api.part_config import AdvantageConfig
-from rlcore.api.records import Component, Kind
-from rlcore.api.run_config import RunConfig
-from rlcore.api.trainer import TokenOutputs
+from rlcore import AdvantageConfig, Component, Config, Kind, Part, RunConfig, TokenOutputs
+from rlcore.learning.advantages import prepare
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import prepare
 from rlcore.plugins.registry import check
 from rlcore_reinforce import plugin
 from rlcore_reinforce.advantage import LeaveOneOut
 from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
 from rlcore_reinforce.loss import Reinforce
 from rlcore_testing.losses import LossConformance
-from rlcore_testing.tensors import f64, gradient, loss_inputs
+from rlcore_testing.tensors import f64, gradient, loss_inputs, responses
 
 
 @pytest.mark.parametrize("old", [[-0.5, -1.0, -1.5], [-3.0, -0.1, 2.0]])
@@ -47,10 +41,7 @@ def test_recipe_rloo_is_the_gradient_of_the_sum_over_tokens() -> None:
     A mean over each rollout's tokens would give the second one's tokens a third of it.
     """
     mask = torch.tensor([1.0, 1, 0, 1, 1])
-    batch = TrainBatch(
-        tokens=torch.zeros(7, dtype=torch.int64),
-        prompt_lengths=torch.tensor([1, 1]),
-        response_lengths=torch.tensor([1, 4]),
+    batch = responses([1, 4]).with_columns(
         per_token={"loss_mask": mask, "rollout_log_probs": -mask, "rewards": torch.zeros(5)},
         per_sample={
             "reward": torch.tensor([1.0, 0.0]),

@@ -9,7 +9,7 @@ from rlcore import CorrectionConfig, Input, Neighbor, RunConfig
 
 
 class EngineRatioConfig(CorrectionConfig):
-    """Of a correction by the ratio of the trainer's old policy to the engine's."""
+    """Settings of a correction by the ratio of the trainer's old policy to the engine's."""
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
         """It does nothing where the two are the same log-probs."""

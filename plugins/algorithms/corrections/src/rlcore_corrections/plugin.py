@@ -58,25 +58,25 @@ def rlcore_corrections() -> Iterable[Component]:
     )
     yield Component(
         name="self_normalized",
-        factory="rlcore_corrections.of_batch:SelfNormalized",
+        factory="rlcore_corrections.batch_weights:SelfNormalized",
         summary="importance weight of token or sequence over its mean in the batch",
         config=SelfNormalizedConfig,
     )
     yield Component(
         name="m2po",
-        factory="rlcore_corrections.of_batch:M2po",
+        factory="rlcore_corrections.batch_weights:M2po",
         summary="leave out the fewest tokens that bound the second moment of the log-ratio",
         config=M2poConfig,
     )
     yield Component(
         name="top_entropy",
-        factory="rlcore_corrections.of_batch:TopEntropy",
+        factory="rlcore_corrections.batch_weights:TopEntropy",
         summary="train on the tokens at which the policy is least certain",
         config=TopEntropyConfig,
     )
     yield Component(
         name="clip_cov",
-        factory="rlcore_corrections.of_batch:ClipCov",
+        factory="rlcore_corrections.batch_weights:ClipCov",
         summary="leave out a few tokens of a large covariance of log-prob and advantage",
         config=ClipCovConfig,
     )

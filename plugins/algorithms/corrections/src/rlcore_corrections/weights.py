@@ -6,16 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlcore import (
-    CorrectionInputs,
-    TokenWeights,
-    band_weights,
-    kl,
-    segment_mean,
-    segment_sum,
-    truncated_weights,
-    where_live,
-)
+from rlcore import CorrectionInputs, TokenWeights, kl, segment_sum, where_live
 from rlcore_corrections.config import (
     DecoupledConfig,
     DivergenceConfig,
@@ -24,6 +15,7 @@ from rlcore_corrections.config import (
     OpsmConfig,
     TisConfig,
 )
+from rlcore_toolkit import band_weights, segment_mean, truncated_weights
 
 Level = Literal["token", "sequence", "geometric"]
 
@@ -132,8 +124,8 @@ class Divergence:
         elif self._config.level == "max":
             far_B = far_R.new_zeros(samples).scatter_reduce(0, segments_R, far_R, "amax")
             far_R = far_B[segments_R]
-        kept_R = torch.where(far_R > self._config.high, torch.zeros_like(far_R), torch.ones_like(far_R))
-        weights_R = torch.where(far_R.isnan(), far_R, kept_R)
+        selection_R = torch.where(far_R > self._config.high, torch.zeros_like(far_R), torch.ones_like(far_R))
+        weights_R = torch.where(far_R.isnan(), far_R, selection_R)
         return TokenWeights(
             weights=weights_R,
             metrics={"divergence_kl": far_R, "divergence_dropped": far_R > self._config.high},

@@ -28,10 +28,10 @@ class OverlongConfig(FilterConfig):
     @model_validator(mode="after")
     def _settings_of_the_mode(self) -> Self:
         at = "--filter.overlong"
-        given = [self.max_tokens is not None, self.buffer is not None]
-        if self.mode == "penalty" and not all(given):
+        penalty_settings = [self.max_tokens is not None, self.buffer is not None]
+        if self.mode == "penalty" and not all(penalty_settings):
             raise ValueError(f"{at}.mode penalty needs {at}.max-tokens and {at}.buffer")
-        if self.mode != "penalty" and any(given):
+        if self.mode != "penalty" and any(penalty_settings):
             raise ValueError(f"{at}.max-tokens and {at}.buffer belong to {at}.mode penalty")
         if self.max_tokens is not None and self.buffer is not None and self.buffer > self.max_tokens:
             raise ValueError(f"{at}.buffer {self.buffer} is larger than {at}.max-tokens {self.max_tokens}")

@@ -50,7 +50,9 @@ class Overlong:
 
     def _penalized(self, sample: Sample) -> Sample:
         penalty = self._penalty(len(sample.response_ids))
-        return replace(sample, score=_lowered(sample, penalty)) if penalty else sample
+        if not penalty or sample.score is None:
+            return sample
+        return replace(sample, score=_lowered(sample.score, sample, penalty))
 
     def _penalty(self, tokens: int) -> float:
         longest, buffer = self._config.max_tokens, self._config.buffer
@@ -154,8 +156,9 @@ def _priority(group: Group) -> float:
 
 
 def _means(group: Group) -> list[float]:
-    """The mean reward of each rollout: samples that were split from one count once."""
-    return [fmean(_score(sample).value for sample in rollout) for rollout in _rollouts(group)]
+    """The mean reward of each rollout with a score: samples that were split from one count once."""
+    values = [[one.score.value for one in rollout if one.score is not None] for rollout in _rollouts(group)]
+    return [fmean(of_rollout) for of_rollout in values if of_rollout]
 
 
 def _sampled(sample: Sample) -> set[int]:
@@ -171,11 +174,6 @@ def _rollouts(group: Group) -> list[list[Sample]]:
     return list(by_rollout.values())
 
 
-def _score(sample: Sample) -> Score:
-    assert sample.score is not None, "the producer drops groups with an unscored sample"
-    return sample.score
-
-
 def _with_masked(group: Group, chosen: Sequence[bool]) -> Group:
     """`group` without a token of the chosen samples to train on; a log-prob is 0 where the mask is 0."""
 
@@ -188,9 +186,8 @@ def _with_masked(group: Group, chosen: Sequence[bool]) -> Group:
     return replace(group, samples=tuple(samples))
 
 
-def _lowered(sample: Sample, penalty: float) -> Score:
-    """The score less `penalty`, which falls on the last live token where rewards are per token."""
-    score = _score(sample)
+def _lowered(score: Score, sample: Sample, penalty: float) -> Score:
+    """The score of `sample` less `penalty`, which falls on its last live token where tokens have rewards."""
     per_token = score.per_token
     if per_token is not None:
         last = max((place for place, live in enumerate(sample.loss_mask) if live), default=-1)

@@ -1,1 +1,1 @@
-"""GRPO, Dr. GRPO and DAPO: group advantages, the clipped policy loss, group filters."""
+"""GRPO and its kin: advantages relative to the group, losses with a trust region, a group filter."""

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from rlcore import TrainBatch, group_advantages, indices_of, rollout_rewards
+from rlcore import TrainBatch, indices_of
 from rlcore_grpo.config import GroupAdvantageConfig
+from rlcore_toolkit import group_advantages, rollout_rewards
 
 
 class GroupAdvantage:

@@ -9,7 +9,7 @@ from rlcore import AdvantageConfig, FilterConfig, Input, LossConfig, Neighbor, R
 
 
 class ZeroStdConfig(FilterConfig):
-    """No settings. For the filter `zero_std`: a group of one has no spread of rewards."""
+    """Settings of the filter `zero_std`: none. A group of one has no spread of rewards."""
 
     min_group_size: ClassVar[int] = 2
 
@@ -44,6 +44,27 @@ class PassAtKConfig(AdvantageConfig):
     def needed_group_size(self) -> int:
         """One set of k, and two to compare."""
         return max(2, self.k)
+
+
+class MaxRlConfig(AdvantageConfig):
+    """Settings of the advantage `max_rl`: none. A group of one would have no advantage."""
+
+    min_group_size: ClassVar[int] = 2
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """Its weights are shares of the group's rewards: one below 0 has no meaning."""
+        lowering = [
+            f"--filter {neighbor.name}"
+            for neighbor in neighbors
+            if isinstance(neighbor.config, FilterConfig) and neighbor.config.lowers_rewards
+        ]
+        if run.kl.kl_coef and run.kl.kl_place == "reward":
+            lowering.append("--kl-place reward")
+        if lowering:
+            yield (
+                f"--advantage: found {name!r}, which needs rewards of 0 or more, with {lowering[0]}, which "
+                "lowers them; leave one out."
+            )
 
 
 class DppoConfig(LossConfig):
@@ -98,3 +119,42 @@ class PpoClipConfig(LossConfig):
     def highest(self) -> float:
         """The upper clip that applies."""
         return self.clip_low if self.clip_high is None else self.clip_high
+
+
+class CispoConfig(LossConfig):
+    """Settings of the loss `cispo`. By default there is no lower bound, and 5 is the largest weight."""
+
+    clip_low: float = Field(1.0, gt=0, le=1, description="a weight is at least 1 - this; 1: no lower bound")
+    clip_high: float = Field(4.0, gt=0, le=100, description="a weight is at most 1 + this")
+
+
+class SapoConfig(LossConfig):
+    """Settings of the loss `sapo`. The higher a temperature, the faster a token fades off policy."""
+
+    tau_pos: float = Field(1.0, gt=0, le=100, description="temperature where the advantage is positive")
+    tau_neg: float = Field(1.05, gt=0, le=100, description="temperature elsewhere")
+
+
+class GspoConfig(LossConfig):
+    """Settings of the loss `gspo`. The ratio is a mean over a sequence, so its clips are narrow."""
+
+    clip_low: float = Field(3e-4, gt=0, le=1, description="the ratio is clipped below 1 - this")
+    clip_high: float = Field(4e-4, gt=0, le=100, description="the ratio is clipped above 1 + this")
+
+
+class GmpoConfig(LossConfig):
+    """Settings of the loss `gmpo`: the paper's bounds, of a token's log-ratio."""
+
+    clip_low: float = Field(
+        0.4, gt=0, le=20, description="a log-ratio is clipped below minus this where A < 0"
+    )
+    clip_high: float = Field(0.4, gt=0, le=20, description="a log-ratio is clipped above this where A > 0")
+
+
+class VespoConfig(LossConfig):
+    """Settings of the loss `vespo`: exponents and rates of the weight W^k exp(λ (1 - W))."""
+
+    k_pos: float = Field(2.0, ge=0, le=100, description="k where the advantage is positive")
+    lambda_pos: float = Field(3.0, ge=0, le=100, description="λ where the advantage is positive")
+    k_neg: float = Field(3.0, ge=0, le=100, description="k elsewhere")
+    lambda_neg: float = Field(2.0, ge=0, le=100, description="λ elsewhere")

@@ -1,19 +1,8 @@
-"""Group filters."""
+"""The group filter."""
 
 from statistics import mean
 
 from rlcore import Config, Group, Verdict
-
-
-class KeepAll:
-    """Keeps every group."""
-
-    def __init__(self, config: Config) -> None:
-        del config
-
-    def judge(self, group: Group) -> Verdict:
-        """The group, unchanged."""
-        return Verdict(group=group)
 
 
 class ZeroStd:

@@ -5,17 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rlcore import (
-    MAX_LOG_RATIO,
-    LossInputs,
-    LossOutput,
-    TrainBatch,
-    advantage_covariance,
-    importance_ratio,
-    log_ratio,
-    where_live,
-)
-from rlcore_grpo.config import DppoConfig, KlCovConfig, PpoClipConfig
+from rlcore import MAX_LOG_RATIO, LossInputs, LossOutput, TrainBatch, importance_ratio, log_ratio, where_live
+from rlcore_grpo.config import CispoConfig, DppoConfig, KlCovConfig, PpoClipConfig, SapoConfig
+from rlcore_toolkit import advantage_covariance, policy_gradient
 
 
 class PpoClip:
@@ -68,7 +60,7 @@ class Dppo:
         )
 
     def _divergence(self, inputs: LossInputs) -> Tensor:
-        """Of the old from the new policy at each token, [R], without a gradient; 0 where not live."""
+        """The divergence of the policies at each token, [R], without a gradient; 0 where not live."""
         new_R = where_live(inputs.log_probs.detach(), inputs.mask).clamp(max=0)
         old_R = where_live(inputs.old_log_probs, inputs.mask).clamp(max=0)
         if self._config.divergence == "tv":
@@ -83,7 +75,7 @@ class KlCov:
     """KL-Cov's loss: a penalty on the few tokens that would make the policy certain.
 
     -r A of each token, r the ratio of new to old policy; on the `share` of the batch's live tokens, at least
-    one, whose covariance of log-prob and advantage is largest (`rlcore.advantage_covariance`, by the
+    one, whose covariance of log-prob and advantage is largest (`rlcore_toolkit.advantage_covariance`, by the
     log-probs before the update), coef · |log r| more (https://arxiv.org/abs/2505.22617, equation 12).
     """
 
@@ -114,4 +106,46 @@ class KlCov:
                 "kl_cov_penalized": penalized_R,
                 "kl_cov_covariance": columns["kl_cov_covariance"],
             },
+        )
+
+
+class Cispo:
+    """CISPO's loss (https://arxiv.org/abs/2506.13585, equations 4 and 5).
+
+    With r the ratio of new to old policy: -clip(r, 1 - low, 1 + high) A log π, the clipped ratio detached.
+    Outside the bounds a token keeps the gradient of its log-prob, with the bound as its weight.
+    """
+
+    def __init__(self, config: CispoConfig) -> None:
+        self._config = config
+
+    def __call__(self, inputs: LossInputs) -> LossOutput:
+        ratio_R = importance_ratio(inputs.log_probs.detach(), inputs.old_log_probs, inputs.mask)
+        weight_R = ratio_R.clamp(1 - self._config.clip_low, 1 + self._config.clip_high)
+        return LossOutput(
+            per_token=policy_gradient(inputs.log_probs, weight_R * inputs.advantages, inputs.mask),
+            metrics={"clip_fraction": weight_R != ratio_R, "ratio_mean": ratio_R},
+        )
+
+
+class Sapo:
+    """SAPO's loss (https://arxiv.org/abs/2511.20347).
+
+    With r the ratio of new to old policy and p = sigmoid(τ (r - 1)): -(4 / τ) p A, where τ is `tau_pos` for
+    A > 0 and `tau_neg` otherwise. The gradient is that of -r A times 4 p (1 - p), which is 1 on policy and
+    fades to both sides.
+    """
+
+    def __init__(self, config: SapoConfig) -> None:
+        self._config = config
+
+    def __call__(self, inputs: LossInputs) -> LossOutput:
+        advantages_R = inputs.advantages
+        ratio_R = importance_ratio(inputs.log_probs, inputs.old_log_probs, inputs.mask)
+        positive_R = torch.full_like(ratio_R, self._config.tau_pos)
+        tau_R = torch.where(advantages_R > 0, positive_R, self._config.tau_neg)
+        open_R = torch.sigmoid(tau_R * (ratio_R - 1))
+        return LossOutput(
+            per_token=-4 / tau_R * open_R * advantages_R,
+            metrics={"gate_mean": 4 * open_R * (1 - open_R), "ratio_mean": ratio_R},
         )

@@ -4,8 +4,9 @@ from math import comb, fsum, sqrt
 
 from torch import Tensor
 
-from rlcore import TrainBatch, rollout_rewards
+from rlcore import TrainBatch
 from rlcore_grpo.config import PassAtKConfig
+from rlcore_toolkit import rollout_rewards
 
 
 class PassAtKAdvantage:
@@ -39,7 +40,7 @@ class PassAtKAdvantage:
 
 
 def _advantages(rewards: list[float], k: int) -> list[float]:
-    """Of rewards in ascending order. A rollout is the best of the sets whose others stand before it."""
+    """The advantages of ascending rewards. A rollout is the best of the sets whose others precede it."""
     size = len(rewards)
     k = min(k, size)
     if rewards[k - 1] == rewards[-1]:
@@ -49,7 +50,7 @@ def _advantages(rewards: list[float], k: int) -> list[float]:
     std = sqrt(fsum(share * (reward - mean) ** 2 for share, reward in zip(best, rewards, strict=True)))
     advantages = []
     for place, reward in enumerate(rewards):
-        own = reward * comb(place, k - 1)
+        as_best = reward * comb(place, k - 1)
         better = [rewards[j] * comb(j - 1, k - 2) for j in range(place + 1, size)] if k > 1 else []
-        advantages.append((fsum([own, *better]) / comb(size - 1, k - 1) - mean) / std)
+        advantages.append((fsum([as_best, *better]) / comb(size - 1, k - 1) - mean) / std)
     return advantages

@@ -4,64 +4,27 @@ from collections.abc import Iterable
 
 from rlcore import Algorithm, Component, hookimpl
 from rlcore_grpo.config import (
+    CispoConfig,
     DppoConfig,
     DrGroupAdvantageConfig,
+    GmpoConfig,
     GroupAdvantageConfig,
+    GspoConfig,
     KlCovConfig,
+    MaxRlConfig,
     PassAtKConfig,
     PpoClipConfig,
+    SapoConfig,
+    VespoConfig,
     ZeroStdConfig,
 )
+from rlcore_grpo.recipes import RECIPES
 
 
 @hookimpl
 def rlcore_algorithms() -> Iterable[Algorithm]:
-    """The recipes. Learning rate and batch sizes belong to the model and the task, not to a recipe."""
-    yield Algorithm(
-        name="grpo",
-        summary="group-relative policy optimization",
-        paper="https://arxiv.org/abs/2402.03300",
-        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["keep_all"]},
-        settings={"normalizer": "per_rollout"},
-    )
-    yield Algorithm(
-        name="dr_grpo",
-        summary="GRPO without its biases: no standard deviation, a constant denominator",
-        paper="https://arxiv.org/abs/2503.20783",
-        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["keep_all"]},
-        settings={"normalizer": "constant"},
-        tables={"advantage": {"std": False}},
-        scales={"entropy_coef": 0.1},  # the advantages have the scale of the rewards
-    )
-    yield Algorithm(
-        name="dapo",
-        summary="GRPO with a higher upper clip, token mean and no groups of equal rewards",
-        paper="https://arxiv.org/abs/2503.14476",
-        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["zero_std"]},
-        settings={"normalizer": "per_token", "group_size": 16},
-        tables={"loss": {"clip_high": 0.28}},
-    )
-    yield Algorithm(
-        name="pass_at_k",
-        summary="train the chance that one of k responses is right",
-        paper="https://arxiv.org/abs/2508.10751",
-        parts={"advantage": "pass_at_k", "loss": "ppo_clip", "filter": ["keep_all"]},
-        settings={"normalizer": "per_token"},
-    )
-    yield Algorithm(
-        name="dppo",
-        summary="GRPO that bounds the divergence from the engine's policy, not the ratio",
-        paper="https://arxiv.org/abs/2602.04879",
-        parts={"advantage": "grpo", "loss": "dppo", "filter": ["keep_all"]},
-        settings={"normalizer": "per_rollout", "old_log_probs": "rollout"},
-    )
-    yield Algorithm(
-        name="kl_cov",
-        summary="GRPO that penalizes the tokens which would make the policy certain",
-        paper="https://arxiv.org/abs/2505.22617",
-        parts={"advantage": "grpo", "loss": "kl_cov", "filter": ["keep_all"]},
-        settings={"normalizer": "per_token", "minibatches": 4},
-    )
+    """The recipes."""
+    return RECIPES
 
 
 @hookimpl
@@ -84,6 +47,12 @@ def rlcore_advantages() -> Iterable[Component]:
         factory="rlcore_grpo.pass_at_k:PassAtKAdvantage",
         summary="advantage of the chance that one of k responses is right",
         config=PassAtKConfig,
+    )
+    yield Component(
+        name="max_rl",
+        factory="rlcore_grpo.max_rl:MaxRlAdvantage",
+        summary="reward minus group mean, over the group mean",
+        config=MaxRlConfig,
     )
 
 
@@ -108,12 +77,41 @@ def rlcore_losses() -> Iterable[Component]:
         summary="policy ratio, with a penalty on the tokens of the largest covariance",
         config=KlCovConfig,
     )
+    yield Component(
+        name="cispo",
+        factory="rlcore_grpo.loss:Cispo",
+        summary="policy gradient with clipped importance weights",
+        config=CispoConfig,
+    )
+    yield Component(
+        name="sapo",
+        factory="rlcore_grpo.loss:Sapo",
+        summary="policy ratio through a soft gate",
+        config=SapoConfig,
+    )
+    yield Component(
+        name="gspo",
+        factory="rlcore_grpo.sequence_loss:Gspo",
+        summary="clipped ratio of the whole sequence",
+        config=GspoConfig,
+    )
+    yield Component(
+        name="gmpo",
+        factory="rlcore_grpo.sequence_loss:Gmpo",
+        summary="geometric mean of clipped token ratios",
+        config=GmpoConfig,
+    )
+    yield Component(
+        name="vespo",
+        factory="rlcore_grpo.sequence_loss:Vespo",
+        summary="log-prob, weighted by the ratio of the whole sequence",
+        config=VespoConfig,
+    )
 
 
 @hookimpl
 def rlcore_filters() -> Iterable[Component]:
-    """The group filters."""
-    yield Component(name="keep_all", factory="rlcore_grpo.filters:KeepAll", summary="keep every group")
+    """The group filter."""
     yield Component(
         name="zero_std",
         factory="rlcore_grpo.filters:ZeroStd",

@@ -8,7 +8,7 @@ from rlcore_opd.config import DistillConfig, ZeroConfig
 
 @hookimpl
 def rlcore_algorithms() -> Iterable[Algorithm]:
-    """The recipe. The teacher is the user's to name: `--teacher-model` or `--teacher-url`."""
+    """The recipe. The teacher is the user's to name: `--teacher.model` or `--teacher.url`."""
     yield Algorithm(
         name="opd",
         summary="on-policy distillation: the reverse KL to a teacher, no reward",

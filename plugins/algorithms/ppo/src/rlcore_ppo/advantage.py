@@ -1,7 +1,8 @@
 """Advantages by a critic."""
 
-from rlcore import AdvantageOutput, Input, TrainBatch, gae
+from rlcore import AdvantageOutput, Input, TrainBatch
 from rlcore_ppo.config import GaeConfig
+from rlcore_toolkit import gae
 
 
 class Gae:

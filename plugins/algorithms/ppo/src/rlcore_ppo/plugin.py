@@ -13,7 +13,7 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         name="ppo",
         summary="proximal policy optimization, with a critic",
         paper="https://arxiv.org/abs/1707.06347",
-        parts={"advantage": "gae", "loss": "ppo_clip", "value_loss": "clipped", "filter": ["keep_all"]},
+        parts={"advantage": "gae", "loss": "ppo_clip", "value_loss": "clipped", "filter": []},
         settings={"normalizer": "per_token", "whiten_advantages": True},
     )
 

@@ -6,21 +6,15 @@ Everything is computed in float64, so that the order of the sums does not show i
 import torch
 from torch import Tensor
 
-from rlcore import (
-    Config,
-    Input,
-    TrainBatch,
+from rlcore import Config, Input, TrainBatch, segment_sum, token_weights, where_live, whiten
+from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, ReMaxConfig
+from rlcore_toolkit import (
     discounted_sums,
     group_advantages,
     group_mean,
     leave_one_out_baseline,
     rollout_rewards,
-    segment_sum,
-    token_weights,
-    where_live,
-    whiten,
 )
-from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, ReMaxConfig
 
 
 def returns(batch: TrainBatch, gamma: float) -> Tensor:
@@ -30,7 +24,7 @@ def returns(batch: TrainBatch, gamma: float) -> Tensor:
 
 
 def rollouts(batch: TrainBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """`rlcore.rollout_rewards` of the batch, in float64."""
+    """`rlcore_toolkit.rollout_rewards` of the batch, in float64."""
     columns = batch.per_sample
     return rollout_rewards(columns["reward"].double(), columns["rollout"], columns["group"])
 

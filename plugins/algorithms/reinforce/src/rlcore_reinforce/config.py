@@ -20,7 +20,7 @@ class ReinforceConfig(AdvantageConfig):
 
 
 class NormalizedConfig(AdvantageConfig):
-    """Of an estimator that gives its advantages mean 0 and variance 1 over the batch."""
+    """Settings of an estimator that gives its advantages mean 0 and variance 1 over the batch."""
 
     def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
         """Whitening them would do nothing."""

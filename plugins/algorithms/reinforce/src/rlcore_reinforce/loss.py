@@ -1,6 +1,7 @@
 """The plain policy-gradient loss."""
 
-from rlcore import Config, LossInputs, LossOutput, policy_gradient
+from rlcore import Config, LossInputs, LossOutput
+from rlcore_toolkit import policy_gradient
 
 
 class Reinforce:

@@ -1,1 +1,0 @@
-"""CISPO: clipped importance weights."""

@@ -1,1 +1,0 @@
-"""Direct preference optimization on given pairs."""

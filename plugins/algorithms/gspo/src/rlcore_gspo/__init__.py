@@ -1,1 +1,0 @@
-"""GSPO: one importance ratio for each sequence."""

@@ -1,1 +1,0 @@
-"""MaxRL: advantages relative to the mean reward of the group."""

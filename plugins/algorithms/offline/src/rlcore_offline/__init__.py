@@ -1,0 +1,1 @@
+"""Training on given responses and pairs: the producer, SFT and DPO."""

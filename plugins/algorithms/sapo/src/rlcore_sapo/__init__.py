@@ -1,1 +1,0 @@
-"""SAPO: a soft gate in place of the clip."""

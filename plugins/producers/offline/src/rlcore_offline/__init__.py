@@ -1,1 +1,0 @@
-"""The producer for responses that the data give."""
