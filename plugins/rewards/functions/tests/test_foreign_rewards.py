@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -11,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.part import RewardPart
-from rlcore.api.part_config import RewardConfig
-from rlcore.api.records import Kind
-from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Json, Sample, Score
+from rlcore import Json, Kind, RewardConfig, RewardPart, RunConfig, Sample, Score
 from rlcore.plugins.loader import Switches, load
 from rlcore_testing.rewards import sample
 
@@ -63,6 +60,44 @@ def test_trls_rewards_are_offered_by_a_file_that_names_them(tmp_path: Path) -> N
     assert [one.value for one in scores(file, "cosine", answers)] == [0.5, -0.75]
     offered = load(Switches(only=("functions",), files=(file,))).registry.names(Kind.REWARD)
     assert {*offered} == {"accuracy_reward", "cosine"}
+
+
+SAID = (
+    r"<think>\nSo.\n</think>\nIt is \boxed{\frac{63}{400}}.",
+    r"\boxed{\frac{64}{400}}",
+    r"<think>\boxed{\frac{63}{400}}",
+    "a a a a a a",
+)
+"""Answers as in TRL's own tests."""
+
+
+@pytest.mark.parametrize("label", [r"\frac{63}{400}", "the moon"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("accuracy_reward", None),
+        ("reasoning_accuracy_reward", None),
+        ("think_format_reward", None),
+        ("get_cosine_scaled_reward", {"max_len": 20}),
+        ("get_repetition_penalty_reward", {"ngram_size": 2}),
+        ("get_soft_overlong_punishment", {"max_completion_len": 6, "soft_punish_cache": 4}),
+    ],
+)
+def test_trls_functions_say_what_they_say_there(
+    tmp_path: Path, name: str, settings: dict[str, Any] | None, label: str
+) -> None:
+    file = tmp_path / "of_trl.py"
+    made = name if settings is None else f"{name}(**{settings})"
+    file.write_text(f'from trl.rewards import {name}\nmade = {made}\n__all__ = ["made"]\n')
+    answers = [sample(text, label, prompt=CHAT, tokens=3 + row, index=row) for row, text in enumerate(SAID)]
+    function = getattr(import_module("trl.rewards"), name)
+    theirs = (function if settings is None else function(**settings))(
+        prompts=[list(CHAT)] * len(SAID),
+        completions=[[{"role": "assistant", "content": text}] for text in SAID],
+        completion_ids=[[2] * (3 + row) for row in range(len(SAID))],
+        solution=[label] * len(SAID),
+    )
+    assert [one.value if one.applies else None for one in scores(file, "made", answers)] == theirs
 
 
 @needs_verl

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.api.errors import DataError, PluginError
-from rlcore.api.part import RewardPart
-from rlcore.api.types import Prompt, Score
+from rlcore import DataError, PluginError, Prompt, RewardPart, Score
 from rlcore.rollout.reward_mix import check_choices
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore_functions.reward import FunctionReward
@@ -47,7 +45,7 @@ def trl(
     prompts: Any, completions: Any, completion_ids: Any, answer: Any, **columns: Any
 ) -> list[float | None]:
     assert prompts == ["question"] * 2
-    assert columns == {"level": [3, 3]}
+    assert columns == {"level": [3, 3], "label": answer}
     assert [len(ids) for ids in completion_ids] == [2, 1]
     return [1.0 if text == label else None for text, label in zip(completions, answer, strict=True)]
 
@@ -75,6 +73,18 @@ async def slime(args: Any, sample: Any, **rest: Any) -> float:
 )
 def test_it_is_given_what_its_parameters_name(function: Any, expected: list[float]) -> None:
     assert values(function) == expected
+
+
+def test_none_of_trl_is_no_score() -> None:
+    assert [score.applies for score in FunctionReward(trl).score(GROUP)] == [True, False]
+
+
+def test_the_rest_of_trl_has_what_it_always_passes() -> None:
+    def of_rest(completions: list[str], **rest: Any) -> list[float]:
+        assert {*rest} == {"prompts", "completion_ids", "label", "level"}
+        return [float(len(prompt)) for prompt in rest["prompts"]]
+
+    assert values(of_rest) == [8.0, 8.0]
 
 
 def test_verls_other_numbers_are_parts() -> None:

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from rlcore.api.part import RewardPart
-from rlcore.api.types import Json, RewardStatus, Score
+from rlcore import Json, RewardPart, RewardStatus, Score
 from rlcore.rollout.rewards import RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore_math.config import DapoConfig, DeepScalerConfig, MathConfig
@@ -37,7 +36,8 @@ class TestMath(RewardConformance):
         Case(sample(r"$\boxed{\{3, 1, 2\}}$", label=r"$\{1,2,3\}$"), 1.0),
         Case(sample(r"\boxed{1,000}", label=1000), 1.0),
         Case(sample("4", label=None), None),
-        Case(sample("4", label=[1]), None),
+        Case(sample("4", label=[1]), 0.0),
+        Case(sample("4", label={"answer": 4}), None),
     )
 
 

@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlcore.api.errors import DataError
-from rlcore.api.part import RewardPart
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore import DataError, Prompt, RewardPart, Sample, Score
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore_reasoning_gym.config import ReasoningGymConfig, ReasoningGymRewardConfig
 from rlcore_reasoning_gym.reward import ReasoningGymReward
@@ -43,6 +41,7 @@ class TestReasoningGym(RewardConformance):
     parts = frozenset({"solved"})
     cases: ClassVar = (
         Case(answer(ASKED, str(ASKED.label)), 1.0),
+        Case(answer(ASKED, f"<think>\n\n</think>\n\n{ASKED.label}"), 1.0),
         Case(answer(ASKED, f"So <answer> {ASKED.label}\n</answer>."), 1.0),
         Case(answer(ASKED, "I don't know"), 0.0),
         Case(sample("4", "4"), None),

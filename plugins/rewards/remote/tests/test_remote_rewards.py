@@ -10,9 +10,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from rlcore.api.errors import ConfigError
-from rlcore.api.part import RewardPart
-from rlcore.api.types import Json, RewardStatus, Score
+from rlcore import ConfigError, Json, RewardPart, RewardStatus, Score
 from rlcore.rollout.rewards import ERROR_KEY, RewardPool
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore_remote import client

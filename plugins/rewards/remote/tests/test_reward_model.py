@@ -1,7 +1,5 @@
 """`reward_model` against a real server of a tiny classifier: what transformers says of the chat."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,9 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from transformers import AutoTokenizer
 
-from rlcore.api.errors import ConfigError, ModelError
-from rlcore.api.part import RewardPart
-from rlcore.api.types import Sample
+from rlcore import ConfigError, ModelError, RewardPart, Sample
 from rlcore.rollout.score_check import Failure, checked_scores
 from rlcore_local.testing import LOCAL
 from rlcore_remote.config import RewardModelConfig

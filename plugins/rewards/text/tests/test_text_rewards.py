@@ -37,6 +37,8 @@ def only(scores: list[Score]) -> Score:
         ("blue", ["red", "blue"], {}, 1.0),
         ("", "", {}, 1.0),
         ("4321", "432", {}, 0.0),
+        ("<think>\n\n</think>\n\n4321", "4321", {"strip": False}, 1.0),
+        ("<think>0</think>4", "<think>4321</think>4", {}, 1.0),
     ],
 )
 def test_exact_match(text: str, label: Json, settings: dict[str, bool], value: float) -> None:
@@ -53,6 +55,7 @@ def test_a_truncated_response_is_no_exact_match() -> None:
     [
         ("4321", "4321", "character", 1.0, 1.0, 1.0),
         ("4320", "4321", "character", 4 / 5, 3 / 4, 1.0),
+        ("<think>\n\n</think>\n\n4320", "4321", "character", 4 / 5, 3 / 4, 1.0),
         ("43210", "4321", "character", 4 / 5, 1.0, 0.0),
         ("43", "4321", "character", 2 / 5, 1 / 2, 0.0),
         ("", "4321", "character", 0.0, 0.0, 0.0),

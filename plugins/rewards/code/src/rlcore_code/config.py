@@ -15,6 +15,17 @@ class CodeConfig(RewardConfig):
     value: Literal["all", "share"] = Field(
         "all", description="the score: 1 where all tests pass, else 0; or the share of tests that pass"
     )
+    tolerance: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="how far a number in the output may be from the expected one, beyond 1 as a share of it",
+    )
+    reference: str = Field(
+        "reference",
+        description="key of the metadata with a program that passes the tests, or a list of such, which is "
+        "tried before the run starts; empty: none",
+    )
     seconds: float = Field(4.0, gt=0, le=600, description="time limit of one test, by the clock")
     memory_mib: int = Field(512, ge=64, le=65536, description="address space of each process of a program")
     processes: int = Field(4, ge=1, le=1024, description="processes and threads of a program at one time")

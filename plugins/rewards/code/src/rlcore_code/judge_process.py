@@ -177,20 +177,21 @@ class Opaque:
         raise TypeError("an object of the program cannot be copied")
 
 
-def _asked(what: str) -> Any:
+def _question(what: str) -> Any:
     return lambda self, *given: self._rlcore_program.ask(what, self, *given)
 
 
-def _refused(self: Opaque, other: Any) -> NoReturn:
+def _refusal(self: Opaque, other: Any) -> NoReturn:
     raise TypeError("an object of the program that is no plain data cannot be compared")
 
 
-for _name in ("setattr", "delattr", "iter", "next", "len", "bool", "str", "repr", "int", "float"):
-    setattr(Opaque, f"__{_name}__", _asked(_name))
-for _name in ("getitem", "setitem", "delitem"):
-    setattr(Opaque, f"__{_name}__", _asked(_name))
+for _name in (
+    *("setattr", "delattr", "iter", "next", "len", "bool", "str", "repr", "int", "float"),
+    *("getitem", "setitem", "delitem"),
+):
+    setattr(Opaque, f"__{_name}__", _question(_name))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(Opaque, f"__{_name}__", _refused)
+    setattr(Opaque, f"__{_name}__", _refusal)
 
 
 class Tests:
@@ -254,14 +255,10 @@ class Test:
                     self.defined.add(symbol.get_name())
         nodes = list(ast.walk(tree))
         self.imported = {name.partition(".")[0] for node in nodes for name in _imported(node)}
-        self.called = {
-            node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
-        self.parted = {
-            node.value.id
-            for node in nodes
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-        }
+        called = [node.func for node in nodes if isinstance(node, ast.Call)]
+        parted = [node.value for node in nodes if isinstance(node, ast.Attribute)]
+        self.called = {node.id for node in called if isinstance(node, ast.Name)}
+        self.parted = {node.id for node in parted if isinstance(node, ast.Name)}
 
 
 def _imported(node: ast.AST) -> Sequence[str]:

@@ -1,35 +1,28 @@
 """The reward `code`: whether the program of a response passes the tests of its prompt."""
 
 import json
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from operator import and_, not_, or_
 from pathlib import Path
 
-from rlcore import ConfigError, Json, Sample, Score
+from rlcore import ConfigError, Prompt, Sample, Score, answer_of
 from rlcore_code.config import CodeConfig
+from rlcore_code.labels import Asserts, Streams, tests_of
 from rlcore_sandbox import ProgramEnd, Sandbox, SandboxLimits
+from rlcore_toolkit import complaints_of, fenced_blocks
 
-_FENCED = re.compile(r"```(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_WORD = re.compile(r"[^ \t\r]+")
+_LANGUAGES = {"", "python", "py", "python3"}
+_NESTED = {"markdown", "md"}
+_BLANKS = " \t\r\n"
 
 _HERE = Path(__file__).parent
 _WIRE = (_HERE / "wire.py").read_text()
 _JUDGE = {"main.py": (_HERE / "judge_process.py").read_text(), "wire.py": _WIRE}
 _PROGRAM = {"main.py": (_HERE / "program_process.py").read_text(), "wire.py": _WIRE}
-
-
-@dataclass(frozen=True)
-class Streams:
-    """Tests that give a program its standard input and expect its standard output."""
-
-    pairs: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Asserts:
-    """Tests that are Python code and use what the solution defines: one that raises has failed."""
-
-    tests: Sequence[str]
 
 
 class Code:
@@ -52,18 +45,37 @@ class Code:
         """Raises `ConfigError` where programs cannot be isolated here."""
         _sandbox(config).close()
 
+    @classmethod
+    def prompt_complaints(cls, config: CodeConfig, prompts: Sequence[Prompt]) -> Iterable[str]:
+        """Labels without tests that can fail, and tests that the prompt's own reference does not pass."""
+        reward = cls(config) if any(config.reference in prompt.metadata for prompt in prompts) else None
+        return complaints_of(lambda prompt: cls._check(prompt, config.reference, reward), prompts)
+
+    @staticmethod
+    def _check(prompt: Prompt, key: str, reward: "Code | None") -> None:
+        tests, reference = tests_of(prompt.label), prompt.metadata.get(key)
+        if reward is None or reference is None:
+            return
+        sources = reference if isinstance(reference, list | tuple) else [reference]
+        if not any(reward._judge(program_of(str(source)), tests).parts["passed"] == 1 for source in sources):
+            raise ValueError(
+                f"its own {key!r} does not pass its tests, so perhaps no program can; mend the row, or name "
+                "another key of the metadata by --reward.code.reference"
+            )
+
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. `ValueError` for a label without tests."""
-        tests = _tests(samples[0].prompt.label)
+        tests = tests_of(samples[0].prompt.label)
         longest = self._config.files_mib << 18  # in characters, of four bytes at most: it must fit into /tmp
-        return [self._judge(program_of(sample.text[:longest]), tests) for sample in samples]
+        return [self._judge(program_of(answer_of(sample)[:longest]), tests) for sample in samples]
 
     def _judge(self, source: str, tests: Streams | Asserts) -> Score:
-        passed, timed_out = (
-            self._streams(source, tests) if isinstance(tests, Streams) else self._asserts(source, tests)
-        )
-        count = len(tests.pairs) if isinstance(tests, Streams) else len(tests.tests)
-        share = sum(passed) / count
+        if isinstance(tests, Streams):
+            passed, timed_out = self._streams(source, tests)
+        else:
+            passed, timed_out = self._asserts(source, tests)
+        counts = [*map(or_, tests.counts, map(not_, passed)), *tests.counts[len(passed) :]]
+        share = sum(map(and_, passed, counts)) / sum(counts)
         value = share if self._config.value == "share" else float(share == 1)
         return Score(value=value, parts={"passed": share, "timed_out": float(timed_out)})
 
@@ -71,7 +83,7 @@ class Code:
         passed: list[bool] = []
         for stdin, expected in tests.pairs:
             done = self._sandbox.run(source, stdin)
-            passed.append(_succeeded(done) and _lines(done.stdout) == _lines(expected))
+            passed.append(_succeeded(done) and _same_output(done.stdout, expected, self._config.tolerance))
             # A program that hangs does so in every test, and each would take its full time.
             if done.how == "timeout" or (self._config.value == "all" and not passed[-1]):
                 return passed, done.how == "timeout"
@@ -108,9 +120,17 @@ def _sandbox(config: CodeConfig) -> Sandbox:
 
 
 def program_of(text: str) -> str:
-    """The last fenced block of a response, or all of it where there is none."""
-    blocks: list[str] = _FENCED.findall(text)
-    return blocks[-1] if blocks else text
+    """The last fenced block of a response that can be Python, or all of it where there is none.
+
+    A block of Markdown counts by the blocks in it.
+    """
+    blocks = [
+        inner
+        for language, content in fenced_blocks(text)
+        for inner in (fenced_blocks(content) if language in _NESTED else [(language, content)])
+    ]
+    programs = [content for language, content in blocks if language in _LANGUAGES]
+    return programs[-1] if programs else text
 
 
 def _verdict(done: ProgramEnd, tests: int) -> list[bool]:
@@ -128,21 +148,26 @@ def _succeeded(done: ProgramEnd) -> bool:
     return done.how == "ended" and done.code == 0
 
 
-def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.rstrip().splitlines()]
-
-
-def _tests(label: Json) -> Streams | Asserts:
-    if isinstance(label, str) and label.strip():
-        return Asserts([label])
-    if isinstance(label, list | tuple) and label and all(isinstance(test, str) for test in label):
-        return Asserts(label)
-    if isinstance(label, dict) and set(label) == {"inputs", "outputs"}:
-        inputs, outputs = label["inputs"], label["outputs"]
-        texts = isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs) > 0
-        if texts and all(isinstance(text, str) for text in (*inputs, *outputs)):
-            return Streams(list(zip(inputs, outputs, strict=True)))
-    raise ValueError(
-        "the label holds no tests: expected Python code, a list of such, or "
-        '{"inputs": […], "outputs": […]} with as many texts in each'
+def _same_output(output: str, expected: str, tolerance: float) -> bool:
+    """Whether the lines are equal up to white space at their ends; with a tolerance, numbers up to it."""
+    first, second = _lines(output), _lines(expected)
+    if first == second or not tolerance:
+        return first == second
+    return len(first) == len(second) and all(
+        len(words) == len(others)
+        and all(_near(word, other, tolerance) for word, other in zip(words, others, strict=True))
+        for words, others in zip(map(_WORD.findall, first), map(_WORD.findall, second), strict=True)
     )
+
+
+def _near(word: str, other: str, tolerance: float) -> bool:
+    if word == other:
+        return True
+    if not _NUMBER.fullmatch(word) or not _NUMBER.fullmatch(other):
+        return False
+    value, goal = float(word), float(other)
+    return math.isfinite(value) and abs(value - goal) <= tolerance * max(1.0, abs(goal))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip(_BLANKS) for line in text.rstrip(_BLANKS).split("\n")]

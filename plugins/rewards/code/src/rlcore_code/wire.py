@@ -6,16 +6,13 @@ Objects that are no plain data cross as numbers: `["mine", 3]` is an object of t
 of the reader. Runs in the jail: only the standard library.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 TYPE_CHECKING = False  # as type checkers read it; the import of `typing` costs more than all of this
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 DEPTH = 100
 """How deep data may be nested."""
@@ -85,11 +82,7 @@ def encode(value: Any, refer: Callable[[Any], Any], depth: int = 0) -> Any:
         kind = next(kind for kind in _TAGS if isinstance(value, kind))
         return [_TAGS[kind], *[encode(item, refer, depth + 1) for item in kind.__iter__(value)]]
     if isinstance(value, dict):
-        pairs = dict.items(value)
-        return [
-            "dict",
-            *[[encode(key, refer, depth + 1), encode(item, refer, depth + 1)] for key, item in pairs],
-        ]
+        return ["dict", *[[encode(one, refer, depth + 1) for one in pair] for pair in dict.items(value)]]
     encoded = _encoded_rarely(value)
     return refer(value) if encoded is None else encoded
 

@@ -1,12 +1,9 @@
 """What a function gets by the names of its parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rlcore import Sample
+from rlcore import Sample
 
 LABELS = ("label", "answer", "ground_truth", "solution", "target")
 """Parameters that get the prompt's label, unless its metadata has a key of that name."""
@@ -26,7 +23,12 @@ GROUP_PARAMETERS: Mapping[str, Callable[[Sample], Any]] = {
     "samples": lambda sample: sample,
     "prompts": lambda sample: sample.prompt.text,
     "responses": lambda sample: sample.text,
-    "completions": lambda sample: _completion(sample),
+    # as TRL passes it: a text, or messages if the prompt consists of messages
+    "completions": lambda sample: (
+        sample.text
+        if isinstance(sample.prompt.text, str)
+        else [{"role": "assistant", "content": sample.text}]
+    ),
     "completion_ids": lambda sample: list(sample.response_ids),
     "solution_strs": lambda sample: sample.text,
     "ground_truths": lambda sample: sample.prompt.label,
@@ -38,14 +40,10 @@ GROUP_PARAMETERS: Mapping[str, Callable[[Sample], Any]] = {
 SLIME = (frozenset({"args", "sample"}), frozenset({"args", "samples"}))
 """The parameters of slime's functions for a sample, and for a group."""
 
+TRL_ALWAYS = ("prompts", "completions", "completion_ids")
+"""What TRL passes to every function, beside the columns."""
+
 TRL_LOGS = frozenset({"log_metric", "log_extra"})
 """Functions that TRL gives: for a number, which becomes a part, and for texts, which go nowhere."""
 
 TOKENIZER, SPANS = "tokenizer", "token_spans"
-
-
-def _completion(sample: Sample) -> Any:
-    """The completion as TRL passes it: a text, or messages if the prompt consists of messages."""
-    if isinstance(sample.prompt.text, str):
-        return sample.text
-    return [{"role": "assistant", "content": sample.text}]

@@ -9,7 +9,7 @@ from rlcore_functions.parameters import GROUP_PARAMETERS, SAMPLE_PARAMETERS, SLI
 
 @hookimpl
 def rlcore_reward_adapters() -> Iterable[RewardAdapter]:
-    """Of functions with a parameter that this package knows, and of slime's, which have settings."""
+    """Adapters of functions with a parameter that this package knows, and of slime's, which have settings."""
     yield RewardAdapter(
         parameters=tuple(frozenset({name}) for name in (*SAMPLE_PARAMETERS, *GROUP_PARAMETERS)),
         factory_of="rlcore_functions.reward:factory_of",

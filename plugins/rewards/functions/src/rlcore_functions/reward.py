@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from rlcore import Prompt, RewardConfig, Sample, Score, Tokenizer, did_you_mean, token_spans
+from rlcore import Prompt, RewardConfig, Sample, Score, Tokenizer, did_you_mean
 from rlcore_functions import slime
 from rlcore_functions.parameters import (
     GROUP_PARAMETERS,
@@ -25,9 +25,11 @@ from rlcore_functions.parameters import (
     SAMPLE_PARAMETERS,
     SPANS,
     TOKENIZER,
+    TRL_ALWAYS,
     TRL_LOGS,
 )
 from rlcore_machine import together
+from rlcore_toolkit import token_spans
 
 __tracebackhide__ = True  # an error names a line of the function, not of what calls it
 
@@ -50,9 +52,9 @@ class FunctionFactory:
         """`settings`: of the run."""
         return FunctionReward(self._function, arguments=slime.arguments_of(settings, config, self._name))
 
-    def missing_of_prompt(self, config: RewardConfig, prompt: Prompt) -> str:
-        """As `rlcore.AskingReward` has it."""
-        return self._reward.missing(prompt)
+    def prompt_complaints(self, config: RewardConfig, prompts: Sequence[Prompt]) -> Iterable[str]:
+        """What the function asks for that a prompt lacks."""
+        return map(self._reward.missing, prompts)
 
 
 class TokenFunctionFactory(FunctionFactory):
@@ -70,7 +72,8 @@ class FunctionReward:
 
     `tokenizer` is the run's, `token_spans` the places of the response's tokens in its text. Any other
     parameter is a key of the prompt's metadata; where the key is missing, the parameter's default counts.
-    `**rest` gets the metadata that no parameter takes. The function may be a coroutine; all of its calls are
+    `**rest` gets the metadata that no parameter takes; that of a group also the label and what TRL passes
+    always. The function may be a coroutine; all of its calls are
     in one event loop, to which connections that it keeps belong. `arguments`: slime's `args`.
     """
 
@@ -168,7 +171,9 @@ class FunctionReward:
             elif name in metadata or (name in LABELS and sample.prompt.label is not None):
                 given[name] = metadata.get(name, sample.prompt.label)
         if self._takes_rest:
-            given = {**{key: value for key, value in metadata.items() if key not in given}, **given}
+            always = {name: GROUP_PARAMETERS[name](sample) for name in TRL_ALWAYS if self._takes_group}
+            label = {} if sample.prompt.label is None else {"label": sample.prompt.label}
+            given = {**(label if self._takes_group else {}), **metadata, **always, **given}
         return given
 
 
@@ -208,4 +213,4 @@ def _plain(value: Any) -> Any:
 
 def _of_group(answer: Any) -> Score:
     """The same of one of a group. In TRL None means that the function does not apply to the sample."""
-    return Score(value=0.0) if answer is None else _score(answer)
+    return Score(value=0.0, applies=False) if answer is None else _score(answer)

@@ -1,7 +1,5 @@
 """What slime gives its reward functions: `args` and samples of its own."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Mapping

@@ -13,8 +13,7 @@ class IfevalConfig(RewardConfig):
     value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
     value: Literal["share", "all"] = Field(
-        "share",
-        description="the share of the instructions that are followed, or 1 for all, else 0",
+        "share", description="the share of the instructions that are followed, or 1 for all, else 0"
     )
     loose: bool = Field(
         False, description="also accept the response without its first or last line, or without asterisks"

@@ -1,11 +1,12 @@
 """The reward `ifeval`: which of a prompt's instructions a response follows."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from rlcore import Json, Sample, Score
+from rlcore import Json, Prompt, Sample, Score, answer_of
 from rlcore_ifeval.config import IfevalConfig
 from rlcore_ifeval.instructions import CHECKS
+from rlcore_toolkit import complaints_of
 
 INSTRUCTIONS = "instruction_id_list"
 ARGUMENTS = "kwargs"
@@ -24,10 +25,15 @@ class Ifeval:
     def __init__(self, config: IfevalConfig) -> None:
         self._config = config
 
+    @classmethod
+    def prompt_complaints(cls, config: IfevalConfig, prompts: Sequence[Prompt]) -> Iterable[str]:
+        """Metadata without instructions, with unknown ones, or with arguments that these don't have."""
+        return complaints_of(lambda prompt: [check("Try.") for check in _checks(prompt.metadata)], prompts)
+
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. `ValueError` for metadata without instructions, or unknown ones."""
         checks = list(_checks(samples[0].prompt.metadata))
-        return [self._judge(sample.text, checks) for sample in samples]
+        return [self._judge(answer_of(sample), checks) for sample in samples]
 
     def _judge(self, text: str, checks: Sequence[Check]) -> Score:
         texts = [text for text in (_variants(text) if self._config.loose else [text]) if text.strip()]
@@ -55,12 +61,12 @@ def _checks(metadata: Mapping[str, Json]) -> Iterator[Check]:
         if name not in CHECKS:
             raise ValueError(f"the instruction {name!r} is none of those of IFEval")
         # A data set of columns gives every row the arguments of all instructions, mostly None.
-        given = {key: value for key, value in (table or {}).items() if value is not None}
-        yield partial(_asked, name, CHECKS[name], given)
+        values = {key: value for key, value in (table or {}).items() if value is not None}
+        yield partial(_follows, name, CHECKS[name], values)
 
 
-def _asked(name: str, check: Callable[..., bool], given: Mapping[str, Json], text: str) -> bool:
+def _follows(name: str, check: Callable[..., bool], values: Mapping[str, Json], text: str) -> bool:
     try:
-        return check(text, **given)
+        return check(text, **values)
     except TypeError as error:
-        raise ValueError(f"the instruction {name!r} has the arguments {dict(given)!r}: {error}") from error
+        raise ValueError(f"the instruction {name!r} has the arguments {dict(values)!r}: {error}") from error

@@ -13,7 +13,9 @@ class ComparisonConfig(RewardConfig):
     needs_label: ClassVar[bool] = True
     value_range: ClassVar[tuple[float, float] | None] = (0, 1)
 
-    decimals: int = Field(6, ge=0, le=15, description="decimals that two numbers must agree in")
+    decimals: int = Field(
+        6, ge=0, le=15, description="decimals that two numbers must agree in; below 0.1, digits"
+    )
     seconds: float = Field(
         2.0, gt=0, le=600, description="processor time that one answer may take; one that takes more is wrong"
     )

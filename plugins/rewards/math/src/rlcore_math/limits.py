@@ -36,9 +36,8 @@ def _begin(
     child = os.fork()
     if not child:
         try:
-            os.closerange(
-                3, write
-            )  # the worker's connection among them, whose end says that the worker ended
+            # the worker's connection among them, whose end says that the worker ended
+            os.closerange(3, write)
             os.closerange(write + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             with open(write, "wb") as output:
                 _work(function, texts, seconds, memory_mib, output)
@@ -53,11 +52,7 @@ def _begin(
 
 
 def _work(
-    function: Callable[[str], Result],
-    texts: Sequence[str],
-    seconds: float,
-    memory_mib: int,
-    output: BinaryIO,
+    function: Callable[[str], Result], texts: Sequence[str], seconds: float, memory_mib: int, output: BinaryIO
 ) -> None:
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()

@@ -6,28 +6,20 @@ math-verify's own time limits are off. They are of the wall clock, so that a bus
 wrong, and they cannot interrupt a power of large numbers. Those of `limits.each` do neither.
 """
 
-import logging
+import json
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-
-from rlcore import Json, Sample, Score
-from rlcore_math.config import ComparisonConfig, DapoConfig, DeepScalerConfig, MathConfig
+from rlcore import Json, Prompt, Sample, Score, parse_json
+from rlcore_math.config import ComparisonConfig, DapoConfig, MathConfig
+from rlcore_math.equality import Formula, equal
 from rlcore_math.limits import each
+from rlcore_math.places import LONGEST, has_box, last_box, last_value, on_line
 
-_BOXED = LatexExtractionConfig(boxed_match_priority=0)
-_MARKED = re.compile(r"\\boxed|\\fbox|\$|\\\(|\\\[")
-"""What shows that a text says itself where its formula is."""
-
-_BOX = re.compile(r"\\(boxed|fbox)")
-_ANSWER = re.compile(r"answer\s*:\s*([^\n]+)", re.IGNORECASE)
-
-# It warns, once a process, that its time limits are off.
-for _name in ("math_verify.parser", "math_verify.grader"):
-    logging.getLogger(_name).setLevel(logging.ERROR)
+_ANSWER = re.compile(r".*\banswer[*\s]{0,9}:[*]{0,2}\s*([^\n]+)", re.IGNORECASE | re.DOTALL)
 
 
 class _MathReward(ABC):
@@ -40,40 +32,46 @@ class _MathReward(ABC):
     Parts: `answered`, 1.0 where an answer was found; `over_limit`, 1.0 where it took too much.
     """
 
-    def __init__(self, config: ComparisonConfig, *, boxed: bool) -> None:
-        """`boxed`: a number outside of a box is no answer."""
+    def __init__(self, config: ComparisonConfig) -> None:
         self._config = config
-        self._targets = (_BOXED,) if boxed else (_BOXED, ExprExtractionConfig())
 
     @abstractmethod
     def _answer(self, text: str) -> str | None:
         """The part of a response that holds the answer; None: it has none."""
 
+    @classmethod
+    def prompt_complaints(cls, config: ComparisonConfig, prompts: Sequence[Prompt]) -> Iterable[str]:
+        """Labels without mathematics in them, and those that take too long to read."""
+        odd = sorted({json.dumps(prompt.label) for prompt in prompts if not _is_plain(prompt.label)})
+        found = dict(
+            zip(odd, each(_fault, odd, seconds=config.seconds, memory_mib=config.memory_mib), strict=True)
+        )
+        for prompt in prompts:
+            fault = "" if _is_plain(prompt.label) else found[json.dumps(prompt.label)]
+            yield f"math-verify takes too long to read the label {prompt.label!r}" if fault is None else fault
+
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. `ValueError` for a label without mathematics in it."""
-        gold = _gold(samples[0].prompt.label)
+        labels = _formulas(samples[0].prompt.label)
         results = each(
-            lambda text: self._compare(text, gold),
+            lambda text: self._compare(text, labels),
             [sample.text for sample in samples],
             seconds=self._config.seconds,
             memory_mib=self._config.memory_mib,
         )
-        return [
-            self._score(*result) if result else self._score(False, True, over_limit=True)
-            for result in results
-        ]
+        over_limit = self._score(False, True, over_limit=True)
+        return [self._score(*result) if result else over_limit for result in results]
 
     def _score(self, equal: bool, answered: bool, *, over_limit: bool = False) -> Score:
         return Score(value=float(equal), parts={"answered": float(answered), "over_limit": float(over_limit)})
 
-    def _compare(self, text: str, gold: list[Any]) -> tuple[bool, bool]:
-        """Whether the answer of a response is equal to the label, and whether there is one."""
+    def _compare(self, text: str, labels: Sequence[Formula]) -> tuple[bool, bool]:
+        """Whether the answer of a response is equal to one of the labels, and whether there is one."""
         answer = self._answer(text)
-        if answer is None:
+        if not answer or len(answer) > LONGEST:
             return False, False
-        parsed = parse(answer, extraction_config=self._targets, parsing_timeout=None)
-        equal = verify(gold, parsed, float_rounding=self._config.decimals, timeout_seconds=None)
-        return bool(equal), bool(parsed)
+        said = Formula(answer)
+        return any(equal(label, said, self._config.decimals) for label in labels), True
 
 
 class Math(_MathReward):
@@ -83,11 +81,11 @@ class Math(_MathReward):
     """
 
     def __init__(self, config: MathConfig) -> None:
-        super().__init__(config, boxed=config.boxed)
+        super().__init__(config)
         self._boxed = config.boxed
 
     def _answer(self, text: str) -> str | None:
-        return None if self._boxed and not _BOX.search(text) else text
+        return last_box(text) if self._boxed or has_box(text) else last_value(text)
 
 
 class DeepScaler(_MathReward):
@@ -96,14 +94,10 @@ class DeepScaler(_MathReward):
     ends its thoughts with neither is wrong, as one without a box is.
     """
 
-    def __init__(self, config: DeepScalerConfig) -> None:
-        super().__init__(config, boxed=True)
-
     def _answer(self, text: str) -> str | None:
         for end in ("</think>", "###Response"):
             if end in text:
-                said = text.rpartition(end)[2]
-                return said if _BOX.search(said) else None
+                return last_box(text.rpartition(end)[2])
         return None
 
 
@@ -114,29 +108,51 @@ class Dapo(_MathReward):
     """
 
     def __init__(self, config: DapoConfig) -> None:
-        super().__init__(config, boxed=False)
+        super().__init__(config)
         self._characters = config.characters
 
     def _answer(self, text: str) -> str | None:
-        matches = _ANSWER.findall(text[-self._characters :])
-        return _marked(matches[-1]) if matches else None
+        found = _ANSWER.search(text[-self._characters :])
+        return on_line(found[1]) if found else None
 
     def _score(self, equal: bool, answered: bool, *, over_limit: bool = False) -> Score:
         parts = super()._score(equal, answered, over_limit=over_limit).parts
         return Score(value=1.0 if equal else -1.0, parts={"acc": float(equal), **parts})
 
 
-def _marked(text: str) -> str:
-    r"""`text` as a formula, `\boxed{}` unless it says itself where its formula is."""
-    return text if _MARKED.search(text) else rf"\boxed{{{text}}}"
+def _is_plain(label: Json) -> bool:
+    """Whether a label is a number that need not be parsed to know that it can be."""
+    if isinstance(label, str):
+        return bool(re.fullmatch(r"-?\d{1,30}(\.\d{1,30})?", label, re.ASCII))
+    return isinstance(label, int | float) and not isinstance(label, bool) and math.isfinite(label)
 
 
-def _gold(label: Json) -> list[Any]:
-    if isinstance(label, bool) or not isinstance(label, str | int | float):
+def _fault(label: str) -> str:
+    """Why a label, as JSON, is no formula; empty: it is one."""
+    try:
+        _formulas(json.loads(label))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _formulas(label: Json) -> list[Formula]:
+    """The accepted answers: a label, those of a list, or those of a list of texts as JSON."""
+    if isinstance(label, str) and label.startswith('["'):
+        with suppress(ValueError):  # LaTeX may begin so too
+            label = parse_json(label)
+    accepted = label if isinstance(label, list | tuple) and label else [label]
+    return [_formula(one) for one in accepted]
+
+
+def _formula(label: Json) -> Formula:
+    """One accepted answer. Of a solution as in GSM8K and MATH it is what follows `####`, or the last box."""
+    number = isinstance(label, int | float) and not isinstance(label, bool) and math.isfinite(label)
+    if not number and not isinstance(label, str):
         raise ValueError(f"the label {label!r} is no number and no formula to compare an answer with")
-    gold: list[Any] = parse(
-        _marked(str(label)), extraction_config=(_BOXED, ExprExtractionConfig()), parsing_timeout=None
-    )
-    if not gold:
+    text = str(label).rpartition("####")[2]
+    text = (last_box(text) if has_box(text) else on_line(text) if "$" in text else text) or ""
+    formula = Formula(text)
+    if formula.words is None and formula.value is None and not formula.is_text:
         raise ValueError(f"math-verify finds no number and no formula in the label {label!r}")
-    return gold
+    return formula

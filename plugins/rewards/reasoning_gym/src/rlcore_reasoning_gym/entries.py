@@ -37,14 +37,20 @@ def _cached(name: str, seed: int, size: int, settings: tuple[tuple[str, str], ..
     return dataset(name, seed=seed, size=size, settings=loaded)
 
 
+def place_of(metadata: Mapping[str, Json]) -> Mapping[str, Any]:
+    """Where the entry of a prompt stands. `ValueError` for a prompt of another source."""
+    place = metadata.get(KEY)
+    if not isinstance(place, Mapping) or {*place} != {"dataset", "seed", "size", "settings", "index"}:
+        raise ValueError("the prompt is none of the source reasoning_gym")
+    return place
+
+
 def entry_of(metadata: Mapping[str, Json]) -> tuple[Any, Mapping[str, Any]]:
     """Dataset and entry of a prompt. `ValueError` for a prompt of another source.
 
     The entry is made anew rather than carried along, since it holds what JSON cannot.
     """
-    place = metadata.get(KEY)
-    if not isinstance(place, Mapping):
-        raise ValueError("the prompt is none of the source reasoning_gym")
+    place = place_of(metadata)
     settings = tuple((key, json.dumps(value)) for key, value in sorted(place["settings"].items()))
     made = _cached(place["dataset"], place["seed"], place["size"], settings)
     return made, made[place["index"]]

@@ -28,21 +28,16 @@ class Judge:
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. Raises `ServerError`."""
-        return [
-            self._read(answer) for answer in self._client.ask([self._asked(sample) for sample in samples])
-        ]
+        return list(map(self._read, self._client.ask(list(map(self._request, samples)))))
 
-    def _asked(self, sample: Sample) -> dict[str, Json]:
+    def _request(self, sample: Sample) -> dict[str, Json]:
         config, prompt = self._config, sample.prompt
         label = "" if prompt.label is None else str(prompt.label)
         question = config.template.format(prompt=as_text(prompt.text), response=sample.text, label=label)
         system = [{"role": "system", "content": config.system}] if config.system else []
-        return {
-            "model": config.model or "default",
-            "messages": [*system, {"role": "user", "content": question}],
-            "temperature": config.temperature,
-            "max_tokens": config.max_tokens,
-        }
+        messages = [*system, {"role": "user", "content": question}]
+        options = {"temperature": config.temperature, "max_tokens": config.max_tokens}
+        return {"model": config.model or "default", "messages": messages, **options}
 
     def _read(self, answer: Any) -> Score:
         try:

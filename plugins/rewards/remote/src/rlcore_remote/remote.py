@@ -26,7 +26,7 @@ class Remote:
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. Raises `ServerError`."""
-        return [self._read(answer) for answer in self._client.ask([_asked(sample) for sample in samples])]
+        return [self._read(answer) for answer in self._client.ask([_request(sample) for sample in samples])]
 
     def _read(self, answer: Any) -> Score:
         if not isinstance(answer, Mapping):
@@ -40,7 +40,7 @@ class Remote:
         return Score(value=value, parts={str(name): number(part) for name, part in parts.items()})
 
 
-def _asked(sample: Sample) -> dict[str, Json]:
+def _request(sample: Sample) -> dict[str, Json]:
     prompt = sample.prompt
     return {
         "prompt": prompt.text if isinstance(prompt.text, str) else list(prompt.text),

@@ -6,14 +6,24 @@ from typing import Any
 
 from transformers import AutoTokenizer  # noqa: F401 - its seconds are spent once, before workers are forked
 
-from rlcore import Json, ModelError, Sample, Score, Tokenizer, load_tokenizer, render_chat
+from rlcore import (
+    Json,
+    ModelError,
+    Sample,
+    Score,
+    Tokenizer,
+    answer_of,
+    chat_text,
+    load_tokenizer,
+    text_ids,
+)
 from rlcore_remote.client import Client, ServerError, number, token
 from rlcore_remote.config import RewardModelConfig
 from rlcore_remote.judge import as_text
 
 
 class RewardModel:
-    """The model's score of the prompt with the response as the answer to it.
+    """The model's score of the prompt with the response, without its thoughts, as the answer to it.
 
     One request a group, by SGLang's `<url>/classify`: the tokens that the model's own tokenizer and chat
     template give, or the text of `template`. A failure leaves the whole group without scores.
@@ -33,21 +43,17 @@ class RewardModel:
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample. Raises `ServerError`."""
-        [answers] = self._client.ask([self._asked(samples)])
+        [answers] = self._client.ask([self._request(samples)])
         if not isinstance(answers, list) or len(answers) != len(samples):
             raise ServerError(f"the server answered no list of {len(samples)} scores: {str(answers)[:200]}")
         return [Score(value=self._read(answer)) for answer in answers]
 
-    def _asked(self, samples: Sequence[Sample]) -> dict[str, Json]:
-        template, tokenizer = self._config.template, self._tokenizer
-        if tokenizer is None:
-            return {
-                "text": [
-                    template.format(prompt=as_text(sample.prompt.text), response=sample.text)
-                    for sample in samples
-                ]
-            }
-        return {"input_ids": [_ids(tokenizer, sample) for sample in samples]}
+    def _request(self, samples: Sequence[Sample]) -> dict[str, Json]:
+        if self._tokenizer is not None:
+            return {"input_ids": [_ids(self._tokenizer, sample) for sample in samples]}
+        fill = self._config.template.format
+        filled = [fill(prompt=as_text(sample.prompt.text), response=answer_of(sample)) for sample in samples]
+        return {"text": filled}
 
     def _read(self, answer: Any) -> float:
         scores = answer.get("embedding") if isinstance(answer, Mapping) else None
@@ -73,4 +79,5 @@ def _tokenizer(config: RewardModelConfig) -> Tokenizer:
 def _ids(tokenizer: Tokenizer, sample: Sample) -> list[int]:
     prompt = sample.prompt
     asked = [{"role": "user", "content": prompt.text}] if isinstance(prompt.text, str) else prompt.text
-    return list(render_chat(tokenizer, [*asked, {"role": "assistant", "content": sample.text}], prompt.tools))
+    chat = [*asked, {"role": "assistant", "content": answer_of(sample)}]
+    return list(text_ids(tokenizer, chat_text(tokenizer, chat, prompt.tools, None, generation=False)))

@@ -1,5 +1,7 @@
 """The rewards: each maps the samples of one group to one score a sample.
 
+Those with a label compare what stands behind the thoughts of the response, and of the label if it has any.
+
 A label is a string, another JSON scalar (compared in its JSON spelling) or a list of these, of which the one
 that gives the highest score counts.
 """
@@ -9,9 +11,18 @@ import re
 import string
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rlcore import GenerationStatus, Sample, Score, accepted_answers
+from rlcore import (
+    GenerationStatus,
+    Prompt,
+    RewardConfig,
+    Sample,
+    Score,
+    accepted_answers,
+    answer_of,
+    answer_text,
+)
 from rlcore_text.config import (
     ExactMatchConfig,
     F1Config,
@@ -20,6 +31,7 @@ from rlcore_text.config import (
     RandomConfig,
     TokenMatchConfig,
 )
+from rlcore_toolkit import complaints_of
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -28,15 +40,19 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 class _LabelReward(ABC):
     """Scores a sample by the accepted answer that suits it best."""
 
+    @classmethod
+    def prompt_complaints(cls, config: RewardConfig, prompts: Sequence[Prompt]) -> Iterable[str]:
+        """Labels that are neither text nor number, and no list of these."""
+        return complaints_of(lambda prompt: accepted_answers(prompt.label), prompts)
+
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """One score for each sample, in order."""
         return [self._best(sample) for sample in samples]
 
     def _best(self, sample: Sample) -> Score:
         ended = sample.status is GenerationStatus.COMPLETED
-        scores = [
-            self._compare(sample.text, answer, ended) for answer in accepted_answers(sample.prompt.label)
-        ]
+        accepted = map(answer_text, accepted_answers(sample.prompt.label))
+        scores = [self._compare(answer_of(sample), answer, ended) for answer in accepted]
         return max(scores, key=lambda score: score.value)
 
     @abstractmethod
@@ -69,12 +85,12 @@ class TokenMatch(_LabelReward):
         self._config = config
 
     def _compare(self, text: str, answer: str, ended: bool) -> Score:
-        said, wanted = self._tokens(text), self._tokens(answer)
-        hits = sum(a == b for a, b in zip(said, wanted, strict=False))
-        ends = ended and len(said) == len(wanted)
+        response, target = self._tokens(text), self._tokens(answer)
+        hits = sum(a == b for a, b in zip(response, target, strict=False))
+        ends = ended and len(response) == len(target)
         return Score(
-            value=(hits + ends) / (len(wanted) + 1),
-            parts={"hits": hits / max(len(wanted), 1), "ended": float(ends)},
+            value=(hits + ends) / (len(target) + 1),
+            parts={"hits": hits / max(len(target), 1), "ended": float(ends)},
         )
 
     def _tokens(self, text: str) -> Sequence[str]:
@@ -93,12 +109,12 @@ class F1(_LabelReward):
         self._config = config
 
     def _compare(self, text: str, answer: str, ended: bool) -> Score:
-        said, wanted = self._words(text), self._words(answer)
-        if not said or not wanted:
-            same = float(said == wanted)
+        response, target = self._words(text), self._words(answer)
+        if not response or not target:
+            same = float(response == target)
             return Score(value=same, parts={"precision": same, "recall": same})
-        shared = (Counter(said) & Counter(wanted)).total()
-        precision, recall = shared / len(said), shared / len(wanted)
+        shared = (Counter(response) & Counter(target)).total()
+        precision, recall = shared / len(response), shared / len(target)
         value = 2 * precision * recall / (precision + recall) if shared else 0.0
         return Score(value=value, parts={"precision": precision, "recall": recall})
 
