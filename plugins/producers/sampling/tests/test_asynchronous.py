@@ -16,10 +16,11 @@ import rlcore_machine.tasks
 from rlcore.api.config import Config
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext
-from rlcore.api.scoring import Verdict
+from rlcore.api.reward import Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, Sample, Span
 from rlcore_sampling.staleness import chosen_batch, oldest, without_stale
 from rlcore_single_turn.generator import SingleTurn
+from rlcore_testing.samples import sample_of
 from rlcore_toolkit.request_gate import RequestGate
 
 MakeWorld = Callable[..., Any]
@@ -82,16 +83,8 @@ def test_whatever_finishes_or_goes_first_no_group_grows_too_old(
 
 def group_of(group_id: int, *, begun: int) -> Group:
     prompt = Prompt(prompt_id=f"p{group_id}", text="?")
-    sample = Sample(
-        prompt=prompt,
-        prompt_ids=(1,),
-        group_id=group_id,
-        index=0,
-        rollout_id="0",
-        response_ids=(1,),
-        loss_mask=(1,),
-        log_probs=(-1.0,),
-        spans=(Span(start=0, version=begun),),
+    sample = sample_of(
+        (1,), prompt=prompt, group_id=group_id, log_probs=(-1.0,), spans=(Span(start=0, version=begun),)
     )
     return Group(group_id=group_id, prompt=prompt, samples=(sample,))
 
@@ -514,13 +507,9 @@ async def test_what_is_too_old_at_resume_is_generated_again(make_world: MakeWorl
 
 
 def test_stale_tokens_are_left_out_by_the_weights_that_made_them(make_world: MakeWorld) -> None:
-    sample = Sample(
+    sample = sample_of(
+        (1, 2, 3, 4),
         prompt=make_world().prompts[0],
-        prompt_ids=(1,),
-        group_id=0,
-        index=0,
-        rollout_id="0.0",
-        response_ids=(1, 2, 3, 4),
         loss_mask=(1, 1, 0, 1),
         log_probs=(-1.0, -2.0, 0.0, -4.0),
         spans=(Span(start=0, version=3), Span(start=1, version=5)),

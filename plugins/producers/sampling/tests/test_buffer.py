@@ -1,13 +1,15 @@
 """The data buffer loses and doubles nothing, and its state is JSON that gives everything back."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rlcore.api.errors import RunError
-from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
+from rlcore import GenerationStatus, Group, Prompt, RewardStatus, RunError, Score, Span
 from rlcore_sampling.buffer import BufferedDraw, DataBuffer, groups_from_json, groups_to_json
+from rlcore_testing.samples import sample_of
 
 TEXT = Prompt(prompt_id="p", text="t", label={"a": [1, None]}, metadata={"k": 0.1})
 CHAT = Prompt(prompt_id="c", text=({"role": "user", "content": "u"},))
@@ -18,16 +20,13 @@ def draw(group_id: int) -> BufferedDraw:
 
 
 def group(group_id: int, prompt: Prompt = TEXT) -> Group:
-    sample = Sample(
+    sample = sample_of(
+        (3,),
         prompt=prompt,
         prompt_ids=(1, 2),
         group_id=group_id,
-        index=0,
-        rollout_id=f"{group_id}.0",
         attempt=2,
         seed=5,
-        response_ids=(3,),
-        loss_mask=(1,),
         log_probs=(-0.1234567890123456789,),
         text="x\u00e9",
         spans=(Span(start=0, version=4),),
@@ -47,6 +46,16 @@ def test_groups_survive_json(prompt: Prompt) -> None:
     assert list(found[0].prompt.text) == list(prompt.text)
     # A chat comes back as a list of messages, where it was a tuple.
     assert found[0].samples == groups[0].samples or prompt is CHAT
+
+
+def test_arrays_among_the_extras_survive_json() -> None:
+    first = group(0)
+    sample = first.samples[0].but(
+        extras={"depth": np.float32(3), "patches": np.ones((0, 2)), "mark": np.arange(2)}
+    )
+    groups = [replace(first, samples=(sample,))]
+    (found,) = groups_from_json(json.loads(json.dumps(groups_to_json(groups))))
+    assert found.samples[0].extras == {"depth": 3.0, "patches": [], "mark": [0, 1]}
 
 
 def test_the_oldest_goes_first() -> None:

@@ -18,8 +18,8 @@ from aiohttp import web
 from rlcore.api.config import Config
 from rlcore.api.generation import GenerationContext
 from rlcore.api.producer import ProducerContext
+from rlcore.api.reward import Verdict
 from rlcore.api.run_config import RunConfig
-from rlcore.api.scoring import Verdict
 from rlcore.api.types import Group, RewardStatus, Sample, Score
 from rlcore.data.cursors import PromptCursor, cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer

@@ -4,9 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from rlcore.api.scoring import Verdict
-from rlcore.api.types import Group, Prompt
-from rlcore.data.source_mix import Portion, SourceMix
+from rlcore import Group, Portion, Prompt, SourceMix, Verdict
 
 MakeWorld = Callable[..., Any]
 

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import EngineError
-from rlcore.api.inputs import Input
-from rlcore.api.types import Group, Prompt, RewardStatus, Sample, Score
+from rlcore import EngineError, Group, GroupOutcome, Input, Prompt, RewardStatus, Sample, Score
 from rlcore.rollout.batch import to_batch
-from rlcore.rollout.group import GroupOutcome
 from rlcore_sampling.baseline import with_baseline
 
 MakeWorld = Callable[..., Any]

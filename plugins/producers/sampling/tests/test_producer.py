@@ -12,9 +12,9 @@ import pytest
 
 from rlcore.api.errors import NotFiniteError, PluginError, StaleWeightsError
 from rlcore.api.generation import GenerationContext
-from rlcore.api.scoring import Verdict
+from rlcore.api.reward import Verdict
 from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample, Sampling, Span
-from rlcore_sampling.pipeline import sampling_of
+from rlcore.rollout.context import sampling_of
 from rlcore_sampling.tally import COUNTED, Tally
 
 MakeWorld = Callable[..., Any]

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import EngineError, PluginError, RunError, StaleWeightsError
-from rlcore.api.types import Prompt, RewardStatus
+from rlcore import EngineError, PluginError, Prompt, RewardStatus, RunError, StaleWeightsError
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import EngineError
-from rlcore.api.scoring import Verdict
-from rlcore.api.types import Group
+from rlcore import EngineError, Group, Verdict
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0

@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from rlcore.api.part import Part
-from rlcore.api.types import Json
+from rlcore import Json, Part
 from rlcore_sampling.config import AsynchronousConfig, SynchronousConfig
 from rlcore_testing.producers import ProducerConformance
 

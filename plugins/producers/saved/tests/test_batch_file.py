@@ -1,38 +1,39 @@
 """A batch in a file is what it was, and a file that is none is refused in one sentence."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import DataError
-from rlcore.api.types import Json
+from rlcore import DataError, Json, TrainBatch
 from rlcore.learning.batch_file import save_batch
+from rlcore.rollout.expert_replay import expert_column
 from rlcore_saved.batch_file import load_batch, read_about
+from rlcore_testing.items import check_same, with_items
 
-BATCH = TrainBatch(
-    tokens=torch.arange(7),
-    prompt_lengths=torch.tensor([2, 1]),
-    response_lengths=torch.tensor([1, 3]),
-    per_token={"log.probs": torch.tensor([0.1, -0.0, float("inf"), 1e-40])},
-    per_sample={"group": torch.tensor([3, 3])},
-    per_input={"routed_experts": torch.ones(7, 2, 1, dtype=torch.int16)},
+BATCH = with_items(
+    TrainBatch(
+        tokens=torch.arange(7),
+        prompt_lengths=torch.tensor([2, 1]),
+        response_lengths=torch.tensor([1, 3]),
+        per_token={"log.probs": torch.tensor([0.1, -0.0, float("inf"), 1e-40])},
+        per_sample={"group": torch.tensor([3, 3])},
+        per_input={"routed_experts": torch.ones(7, 2, 1, dtype=torch.int16)},
+        columns={"routed_experts": expert_column(2, 1)},
+    ),
+    [0, 2],
 )
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "1.safetensors"
     save_batch(BATCH, file, {"step": 1, "metrics": {"rollout/reward_mean": 0.1}})
-    loaded = load_batch(file)
-    assert torch.equal(loaded.tokens, BATCH.tokens)
-    for kind in ("per_token", "per_sample", "per_input"):
-        mine, theirs = getattr(loaded, kind), getattr(BATCH, kind)
-        assert mine.keys() == theirs.keys()
-        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-        assert all(mine[name].dtype == theirs[name].dtype for name in mine)
-    assert read_about(file) == {"format": 1, "step": 1, "metrics": {"rollout/reward_mean": 0.1}}
+    check_same(load_batch(file), BATCH)
+    about = read_about(file)
+    assert about.pop("columns")["marks"]["lengths"] == "items"
+    assert about == {"format": 1, "step": 1, "metrics": {"rollout/reward_mean": 0.1}}
     assert [one.name for one in file.parent.iterdir()] == ["1.safetensors"]
 
 
@@ -82,3 +83,22 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     for read in (load_batch, read_about):
         with pytest.raises(DataError, match=r"1\.safetensors: cannot be read as safetensors"):
             read(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"marks": None}, "'marks' per item needs a declaration; found none"),
+        ({"marks": {"per": "item"}}, "names its lengths"),
+        ({"marks": {"per": "item", "lengths": "items", "dtype": "int128"}}, "int128"),
+        ({"marks": {"per": "item", "lengths": "group"}}, "'per_item.marks' has 2 entries, expected 6"),
+        ({"marks": {"per": "item", "lengths": "gone"}}, "has no column 'gone'"),
+    ],
+)
+def test_columns_that_are_not_as_declared(tmp_path: Path, changes: dict[str, Json], message: str) -> None:
+    file = tmp_path / "1.safetensors"
+    columns = {name: asdict(column) for name, column in BATCH.columns.items()} | changes
+    save_batch(BATCH, file, {"columns": {name: value for name, value in columns.items() if value}})
+    with pytest.raises(DataError, match=r"1\.safetensors: ") as caught:
+        load_batch(file)
+    assert message in str(caught.value)

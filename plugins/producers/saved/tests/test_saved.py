@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import Case, cases
 from runs import run_of
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import ConfigError, DataError
-from rlcore.api.part import Part
-from rlcore.api.producer import Rollout
+from rlcore import ConfigError, DataError, Part, Rollout, TrainBatch
 from rlcore.learning.batch_file import save_batch, save_rollout
 from rlcore_saved.config import SavedConfig
 from rlcore_saved.producer import SavedRollouts
@@ -98,24 +96,10 @@ def test_a_run_finds_the_folder_from_everywhere(tmp_path: Path, monkeypatch: pyt
     assert not resolved.samples
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"rollouts": "whole"}, "rlcore before 0.1 has it; use --producer saved --producer.path FOLDER in"),
-        ({"producer": "saved"}, r"--producer\.path is missing"),
-        ({"producer": "saved", "producer.path": ""}, r"--producer\.path: "),
-        (
-            {"producer": "saved", "producer.path": "whole", "only": "rollout"},
-            "--only: found rollout, but the producer 'saved' generates nothing",
-        ),
-        (
-            {"producer": "saved", "producer.path": "whole", "sleep": "all"},
-            "--sleep: found all with --producer saved, where nobody shares the devices",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(flags: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+@cases("saved: what does not fit is refused")
+def test_what_does_not_fit_is_refused(case: Case) -> None:
+    flags = case.given
+    with case.refused(ConfigError):
         run_of("grpo", flags)
 
 

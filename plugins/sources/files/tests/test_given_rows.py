@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 
 from rlcore.api.errors import DataError
 from rlcore_files.config import FileConfig
@@ -70,40 +71,11 @@ def test_rollouts_ignore_what_a_row_gives(tmp_path: Path) -> None:
     assert prompt.responses == ()
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"prompt": "a"}, "line 1: no 'response' (--source.response-key names another key); found 'prompt'."),
-        ({"prompt": "a", "response": ""}, "line 1: 'response' is empty."),
-        (
-            {"prompt": "a", "response": 3},
-            "'response' must be text or a list of chat messages, found a number.",
-        ),
-        (
-            {"prompt": "a", "response": [SAID]},
-            "'response' is a list of chat messages, but 'prompt' is a text.",
-        ),
-        ({"prompt": [USER], "response": [USER]}, "message 1: found role 'user', expected 'assistant'."),
-        ({"messages": "a"}, "'messages' must be a list of chat messages, found text."),
-        ({"messages": [SAID, USER]}, "begins with one: expected messages, then one of the role 'assistant'."),
-        ({"messages": [USER]}, "has none: expected messages, then one of the role 'assistant'."),
-        (
-            {"messages": [USER, {**SAID, "train": "no"}]},
-            "message 2: 'train' must be true or false, found text.",
-        ),
-        (
-            {"messages": [{**USER, "train": True}, SAID]},
-            "only messages of the role 'assistant' are trained on.",
-        ),
-        ({"messages": [USER, {**SAID, "train": False}]}, "no message is trained on."),
-        ([1], "expected an object with 'prompt', found a list."),
-    ],
-)
-def test_a_row_that_gives_no_response(tmp_path: Path, row: Any, said: str) -> None:
-    with pytest.raises(DataError) as caught:
+@cases("files: responses")
+def test_a_row_that_gives_no_response(tmp_path: Path, case: Case) -> None:
+    row = case.given
+    with case.refused(DataError, tmp_path):
         source(tmp_path, row).with_responses()
-    assert str(caught.value).startswith(f"{tmp_path / 'rows.jsonl'}, line 1")
-    assert said in str(caught.value)
 
 
 def test_a_row_that_gives_no_pair(tmp_path: Path) -> None:

@@ -20,6 +20,11 @@ from rlcore_files.locations import Location, parse_all
             Location(path="s3://bucket/b.parquet", name="code", rows=(10, None, None), weight=3),
         ),
         ("memory://x/y.jsonl", Location(path="memory://x/y.jsonl")),
+        ("openai/gsm8k", Location(path="openai/gsm8k")),
+        (
+            "math=openai/gsm8k/main:train[:100]:0.5",
+            Location(path="openai/gsm8k/main:train", name="math", rows=(None, 100, None), weight=0.5),
+        ),
     ],
 )
 def test_what_a_text_says(text: str, expected: Location) -> None:

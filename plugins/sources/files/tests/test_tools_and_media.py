@@ -7,10 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import Case, cases
 
-from rlcore.api.errors import DataError
-from rlcore.api.types import Prompt
-from rlcore.data.prompt_tokenizer import PromptTokenizer
+from rlcore import DataError, Prompt, PromptTokenizer
 from rlcore_files.config import FileConfig
 from rlcore_files.source import FileSource
 from rlcore_offline.responses import ResponseEncoder
@@ -94,29 +93,50 @@ def test_a_template_without_tools_is_refused(encoder: PromptTokenizer, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    "calls",
     [
-        ({"prompt": "p", "tools": [TOOL]}, "line 1: 'tools' is for a chat template"),
-        ({"prompt": CHAT, "tools": {"a": 1}}, "line 1: 'tools' must be a list of objects"),
-        ({"prompt": CHAT, "tools": "[{"}, "line 1: 'tools' is no JSON"),
-        ({"prompt": "p", "images": ["x.png"]}, "line 1: 'images' is more than text, and no model or engine"),
-        ({"prompt": "p", "image": {"bytes": "x"}}, "line 1: 'image' is more than text"),
-        ({"prompt": CHAT, "videos": ["x"]}, "line 1: 'videos' is more than text"),
-        (
-            {"prompt": [{"role": "user", "content": [{"type": "image", "image": "x.png"}]}]},
-            "line 1: 'prompt', message 1: a part of type 'image' is more than text",
-        ),
-        (
-            {"prompt": [*CHAT, {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
-            "message 2: a part of type 'image_url'",
-        ),
+        [{"type": "function", "function": {"name": "find", "arguments": {"q": "x", "limit": None}}}],
+        [{"function": {"name": "find", "arguments": '{"q": "x", "limit": null}'}}],
+        [{"name": "find", "arguments": {"q": "x", "limit": None}}],
+        json.dumps([{"name": "find", "arguments": {"q": "x", "limit": None}}]),
     ],
+    ids=["nested", "arguments as text", "flat", "text"],
 )
-def test_refused_in_one_sentence(tmp_path: Path, row: Any, said: str) -> None:
-    with pytest.raises(DataError) as caught:
+def test_every_form_of_a_call_is_what_transformers_writes(
+    tmp_path: Path, encoder: PromptTokenizer, calls: Any
+) -> None:
+    """Null arguments and defaults stay; only a parquet file fills objects up with them."""
+    tool = {"type": "function", "function": {"name": "find", "parameters": {"q": {"default": None}}}}
+    chat = [
+        *CHAT,
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "content": "2"},
+    ]
+    (prompt,) = read(tmp_path / "a.jsonl", [{"prompt": chat, "tools": [tool]}]).prompts().train
+    text = text_of(encoder, prompt)
+    assert '{"name": "find", "arguments": {"q": "x", "limit": null}}' in text
+    assert '{"default": null}' in text
+
+
+def test_sharegpt_is_read_and_an_answer_goes_on(tmp_path: Path) -> None:
+    chat = [{"from": "human", "value": "1+1"}, {"from": "gpt", "value": "It is"}]
+    source = read(tmp_path / "a.jsonl", [{"conversations": chat}], messages_key="conversations")
+    (learned,) = source.with_responses().train
+    said = {"role": "assistant", "content": "It is"}
+    assert (list(learned.text), learned.responses) == (CHAT, (({**said, "train": True},),))
+    (prompt,) = read(tmp_path / "a.jsonl", [{"prompt": chat}], continue_final_message=True).prompts().train
+    assert list(prompt.text) == [*CHAT, said]
+    answered = [{"prompt": chat, "response": " 2"}]
+    source = read(tmp_path / "a.jsonl", answered, continue_final_message=True)
+    with pytest.raises(DataError, match="put its text at the beginning of the response"):
+        source.with_responses()
+
+
+@cases("tools and media: refused in one sentence")
+def test_refused_in_one_sentence(tmp_path: Path, case: Case) -> None:
+    row = case.given
+    with case.refused(DataError, tmp_path):
         read(tmp_path / "a.jsonl", [row]).prompts()
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_parts_of_text_are_one_text(tmp_path: Path) -> None:

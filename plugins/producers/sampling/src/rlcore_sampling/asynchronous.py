@@ -1,7 +1,5 @@
 """Asynchronous rollouts: groups are made all the time, and a batch leaves when it can."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

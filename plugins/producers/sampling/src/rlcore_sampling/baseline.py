@@ -1,7 +1,5 @@
 """The greedy response to a prompt, generated beside its group: its reward is the group's baseline."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,9 +1,8 @@
 """The data buffer: all draws that were not trained on yet. It loses none and repeats none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -28,8 +27,19 @@ _GROUPS = TypeAdapter(tuple[Group, ...])
 
 
 def groups_to_json(groups: Sequence[Group]) -> Json:
-    """Groups as JSON values; `groups_from_json` gives equal groups back."""
-    return _GROUPS.dump_python(tuple(groups), mode="json")
+    """Groups as JSON values; `groups_from_json` gives equal groups back, with lists for arrays of extras."""
+    return _GROUPS.dump_python(tuple(map(_without_arrays, groups)), mode="json")
+
+
+def _without_arrays(group: Group) -> Group:
+    """JSON has no arrays of numpy, which the extras of samples may be."""
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if hasattr(value, "tolist") else value
+
+    extras = [{name: plain(value) for name, value in sample.extras.items()} for sample in group.samples]
+    samples = [sample.but(extras=one) for sample, one in zip(group.samples, extras, strict=True)]
+    return replace(group, samples=tuple(samples))
 
 
 def groups_from_json(data: Json) -> tuple[Group, ...]:

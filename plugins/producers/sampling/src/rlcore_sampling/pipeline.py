@@ -1,7 +1,5 @@
 """From a draw to a group to train on: made, judged by the filters, and recorded in the buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from rlcore import (
@@ -19,30 +17,17 @@ from rlcore import (
     PromptEncoder,
     RunConfig,
     RunError,
-    Sampling,
     Verdict,
     Versions,
     faults_of,
     part_name,
     returned,
+    sampling_of,
 )
 from rlcore_machine import together
 from rlcore_sampling.baseline import greedy, with_baseline
 from rlcore_sampling.prompt_queue import PromptQueue
 from rlcore_sampling.tally import Tally
-
-
-def sampling_of(run: RunConfig) -> Sampling:
-    """How the run samples what it trains on."""
-    return Sampling(
-        max_tokens=run.sampling.max_response_tokens,
-        temperature=run.sampling.temperature,
-        top_p=run.sampling.top_p,
-        top_k=run.sampling.top_k,
-        min_p=run.sampling.min_p,
-        stop=run.sampling.stop,
-        stop_token_ids=run.sampling.stop_token_ids,
-    )
 
 
 class RolloutPipeline:

@@ -1,7 +1,5 @@
 """The factories of the producers."""
 
-from __future__ import annotations
-
 from rlcore import Config, Producer, ProducerContext
 from rlcore_sampling.asynchronous import AsynchronousRollouts
 from rlcore_sampling.synchronous import SynchronousRollouts

@@ -1,7 +1,5 @@
 """`PromptQueue`: the draws to generate next, in the same order in every run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from rlcore import Cursor, Group, Json

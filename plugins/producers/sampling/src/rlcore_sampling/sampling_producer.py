@@ -1,7 +1,5 @@
 """`SamplingProducer`: what both ways of making rollouts have, and their state."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping

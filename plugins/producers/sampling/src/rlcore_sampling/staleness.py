@@ -1,7 +1,5 @@
 """How old the groups of an asynchronous run may be, and which of them leave first."""
 
-from __future__ import annotations
-
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence

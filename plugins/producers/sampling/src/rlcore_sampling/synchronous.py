@@ -1,7 +1,5 @@
 """Synchronous rollouts: round after round of prompts, in an order that repeats."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager

@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rlcore import RECORDED, Group, GroupOutcome, Input, Sample, sample_metrics
+from rlcore import RECORDED, Group, GroupOutcome, Input, Sample
+from rlcore_toolkit import sample_metrics
 
 GREEDY = Input.GREEDY_REWARD.value
 COUNTED = ("aborted", "failed", "reward_failed", "reward_timed_out")

@@ -1,7 +1,5 @@
 """The producer for saved rollouts. Nothing is generated, and nothing is scored."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager

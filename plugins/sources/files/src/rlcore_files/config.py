@@ -1,15 +1,20 @@
 """The settings of the source."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from rlcore import DataConfig
+from rlcore import DataConfig, is_url
+from rlcore_files.hub import HubDataset
 from rlcore_files.locations import Location, absolute_all, parse_all
 
 ORDERS = frozenset({"reward", "teacher", "priority", "seed"})
 """Keys of the metadata that steer a run. No column becomes one: data sets have columns of these names."""
+
+DATA_SOURCE = "data_source"
+"""A column of verl's files, which its rewards read: it becomes metadata in any case."""
 
 
 class FileConfig(DataConfig):
@@ -19,7 +24,8 @@ class FileConfig(DataConfig):
     """
 
     path: str | tuple[str, ...] = Field(
-        description="a .jsonl or .parquet file, one prompt a row; of several, NAME=PATH:WEIGHT each"
+        description="a .jsonl or .parquet file, one prompt a row, or a data set of the hub, "
+        "OWNER/NAME[/CONFIG][:SPLIT]; of several, NAME=PATH:WEIGHT each"
     )
     streaming: bool = Field(
         False, description="leave the prompts in their files, and keep only where each begins"
@@ -48,6 +54,9 @@ class FileConfig(DataConfig):
     chat_template_kwargs: dict[str, JsonValue] = Field(
         {}, description="further variables of the chat template: --source.chat-template-kwargs.NAME VALUE"
     )
+    continue_final_message: bool = Field(
+        False, description="let the policy go on with the message of the assistant at the end of a chat"
+    )
     eval_path: str | None = Field(None, description="a file of held-out prompts, with the same keys")
     eval_fraction: float = Field(
         0.0, ge=0, lt=1, description="share of the prompts held out, chosen by their content"
@@ -57,6 +66,7 @@ class FileConfig(DataConfig):
         {
             *("prompt_key", "label_key", "tools_key", "metadata_key", "response_key", "messages_key"),
             *("train_key", "chosen_key", "rejected_key", "chat_template", "columns_as_metadata"),
+            "continue_final_message",
         }
     )
 
@@ -69,13 +79,18 @@ class FileConfig(DataConfig):
 
     @classmethod
     def path_complaint(cls, paths: Sequence[str]) -> str | None:
-        """Locations that cannot be parsed, and files that are not there."""
+        """Locations that cannot be parsed, files that are not there, and data sets of the hub without it."""
         try:
             locations = parse_all(paths)
         except ValueError as error:
             return f"found {', '.join(map(repr, paths))}: {error}."
-        missing = [location for location in locations if not location.may_exist()]
-        return f"found {missing[0].path!r}, which is no file." if missing else None
+        for path in (location.path for location in locations):
+            if not (is_url(path) or Path(path).is_file()):
+                dataset = HubDataset.of(path)
+                complaint = "which is no file." if dataset is None else dataset.complaint()
+                if complaint:
+                    return f"found {path!r}, {complaint}"
+        return None
 
     @property
     def named_columns(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Where prompts are: `[NAME=]PATH[ROWS][:WEIGHT]`, a file here or behind a URL."""
+"""Where prompts are: `[NAME=]PATH[ROWS][:WEIGHT]`, a file here or behind a URL, or a data set of the hub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore import is_url
+from rlcore_files.hub import HubDataset
 
 _NAMED = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
 _WEIGHTED = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)", re.DOTALL)
@@ -49,13 +50,10 @@ class Location:
             raise ValueError("a weight, and the step of a slice, must be above 0")
         return cls(path=path, name=name, rows=rows, weight=1.0 if weight is None else weight)
 
-    def may_exist(self) -> bool:
-        """Whether it is a file. A URL is not looked up yet."""
-        return is_url(self.path) or Path(self.path).is_file()
-
     def absolute(self) -> Location:
         """The same with an absolute path."""
-        path = self.path if is_url(self.path) else os.path.abspath(self.path)
+        is_elsewhere = is_url(self.path) or HubDataset.of(self.path) is not None
+        path = self.path if is_elsewhere else os.path.abspath(self.path)
         return Location(path=path, name=self.name, rows=self.rows, weight=self.weight)
 
     def __str__(self) -> str:

@@ -11,6 +11,12 @@ ASSISTANT = "assistant"
 TRAIN = "train"
 """Key of a message in a response: `"train": false` leaves it out of the loss."""
 
+SHAREGPT = {"human": "user", "gpt": ASSISTANT}
+"""ShareGPT's `from` → the role. Any other name stays; a chat template need not know it."""
+
+DEPTH = 100
+"""Objects and lists within each other that a row may hold: each process that copies it goes into them."""
+
 MEDIA = ("image", "video", "audio")
 _TEXT_ALONE = "is more than text, and no model or engine of this build takes more"
 
@@ -44,11 +50,21 @@ def required(row: Row, key: str, setting: str, where: str) -> Json:
 def require_json(content: Any, where: str, key: str) -> None:
     """`DataError` where `content` is no JSON, as a date or bytes in a parquet column are not."""
     try:
-        json.dumps(content)
-    except (TypeError, RecursionError) as error:
+        if _deeper_than(DEPTH, content):
+            raise ValueError(f"it is nested more than {DEPTH} deep")
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"{where}: {key!r} is no JSON ({error}); write it as text or numbers, or leave it out."
         ) from error
+    _unicode(text, f"{where}: {key!r}")
+
+
+def _deeper_than(levels: int, content: Any) -> bool:
+    if not isinstance(content, Mapping | list):
+        return False
+    inner = content.values() if isinstance(content, Mapping) else content
+    return levels == 0 or any(_deeper_than(levels - 1, item) for item in inner)
 
 
 def text_or_chat(value: Any, where: str) -> str | Messages:
@@ -74,27 +90,34 @@ def refuse_media(row: Row, where: str) -> None:
 
 def tools(row: Row, config: FileConfig, where: str) -> tuple[Row, ...]:
     """The tools of a row, from its own column or its metadata: a list, or a list as JSON text."""
-    where = f"{where}: {config.tools_key!r}"
+    row_name, where = where, f"{where}: {config.tools_key!r}"
     listed = value(row, config.tools_key)
     if listed is None and isinstance(metadata := value(row, config.metadata_key), Mapping):
         listed = metadata.get(config.tools_key)
-    if isinstance(listed, str) and listed:
-        try:
-            listed = parse_json(listed)
-        except ValueError as error:
-            raise DataError(f"{where} is no JSON: {error}.") from error
+    if listed:
+        listed = _from_text(listed, where)
     if not listed:
         return ()
     if not isinstance(listed, list) or not all(isinstance(tool, Mapping) for tool in listed):
         raise DataError(f"{where} must be a list of objects, one for each tool, found {kind_of(listed)}.")
-    return tuple(_without_none(tool) for tool in listed)
+    require_json(listed, row_name, config.tools_key)
+    return tuple(listed)
 
 
-def _without_none(value: Any) -> Any:
-    """`value` without keys that are None.
+def without_filling(row: Row, config: FileConfig) -> Row:
+    """A row of a parquet file, whose chats and tools lose the keys that are None.
 
     In a parquet column every object has the keys of all, most of them None.
     """
+    names = ("prompt_key", "response_key", "messages_key", "chosen_key", "rejected_key", "tools_key")
+    keys = {str(getattr(config, name)).partition(".")[0] for name in names}
+    row = {key: _without_none(content) if key in keys else content for key, content in row.items()}
+    if isinstance(metadata := value(row, config.metadata_key), dict) and config.tools_key in metadata:
+        metadata[config.tools_key] = _without_none(metadata[config.tools_key])
+    return row
+
+
+def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return [_without_none(item) for item in value] if isinstance(value, list) else value
@@ -133,6 +156,19 @@ def response(row: Row, key: str, prompt: str | Messages, config: FileConfig, whe
     return _some_trained(answer, config, where, 1)
 
 
+def pair_of_chats(row: Row, config: FileConfig) -> Row:
+    """A row; where its responses are whole chats, as UltraFeedback's, what both begin with is the prompt."""
+    chosen, rejected = row.get(config.chosen_key), row.get(config.rejected_key)
+    if not (isinstance(chosen, list) and isinstance(rejected, list) and chosen):
+        return row
+    if not isinstance(chosen[0], Mapping) or chosen[0].get("role") == ASSISTANT:
+        return row
+    pairs = enumerate(zip(chosen, rejected, strict=False))
+    same = next((at for at, (one, other) in pairs if one != other), min(len(chosen), len(rejected)))
+    parts = {config.prompt_key: chosen[:same], config.chosen_key: chosen[same:]}
+    return {**row, **parts, config.rejected_key: rejected[same:]}
+
+
 def answer_text(given: str | Messages) -> str:
     """The text of a response. Of messages: the assistant's first one."""
     return given if isinstance(given, str) else str(given[0]["content"])
@@ -166,13 +202,58 @@ def _some_trained(messages: Messages, config: FileConfig, where: str, start: int
 def _message(value: Any, where: str) -> Row:
     if not isinstance(value, Mapping):
         raise DataError(f"{where} must be an object with 'role' and 'content', found {kind_of(value)}.")
-    value = {**value, "content": _content(value, where)}
+    if "role" not in value and {"from", "value"} <= value.keys():
+        others = {key: content for key, content in value.items() if key not in ("from", "value")}
+        value = {"role": SHAREGPT.get(value["from"], value["from"]), "content": value["value"], **others}
+    message = {key: content for key, content in value.items() if content is not None}
+    if message.get("tool_calls"):
+        message["tool_calls"] = _calls(message["tool_calls"], f"{where}: 'tool_calls'")
+    message["content"] = _content(message, where)
     for key in ("role", "content"):
-        if not isinstance(value.get(key), str):
-            raise DataError(f"{where}: {key!r} must be text, found {kind_of(value.get(key))}.")
-        _unicode(value[key], where)
-    message: Row = _without_none(value)
+        if not isinstance(message.get(key), str):
+            raise DataError(f"{where}: {key!r} must be text, found {kind_of(message.get(key))}.")
+        _unicode(message[key], where)
+    for key, content in message.items():
+        require_json(content, where, key)
     return message
+
+
+def _calls(calls: Any, where: str) -> list[Row]:
+    """Tool calls in OpenAI's form, of a list or its JSON text.
+
+    A call may have `name` and `arguments` at its top. No arguments are an empty object; JSON text
+    is parsed.
+    """
+    calls = _from_text(calls, where)
+    if not isinstance(calls, list):
+        raise DataError(f"{where} must be a list of calls, found {kind_of(calls)}.")
+    return [_call(call, f"{where}, call {number}") for number, call in enumerate(calls, 1)]
+
+
+def _call(call: Any, where: str) -> Row:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise DataError(
+            f"{where} must be an object with the 'name' of a function, or with such a 'function'."
+        )
+    arguments = function.get("arguments")
+    arguments = {} if arguments in (None, "") else _from_text(arguments, f"{where}: 'arguments'")
+    if not isinstance(arguments, Mapping):
+        raise DataError(f"{where}: 'arguments' must be an object, found {kind_of(arguments)}.")
+    called = {"name": function["name"], "arguments": arguments}
+    if function is call:
+        return {"type": "function", "function": called}
+    return {"type": "function", **call, "function": {**function, **called}}
+
+
+def _from_text(content: Any, where: str) -> Json:
+    """`content`, or what its JSON text holds."""
+    if not isinstance(content, str):
+        return content
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise DataError(f"{where} is no JSON: {error}.") from error
 
 
 def _content(message: Row, where: str) -> Json:

@@ -7,24 +7,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 
-from rlcore import (
-    DataError,
-    Json,
-    Messages,
-    Portion,
-    Prompt,
-    Prompts,
-    SourceMix,
-    content_hash,
-    content_share,
-)
-from rlcore_files.config import ORDERS, FileConfig
+from rlcore import DataError, Json, Messages, Portion, Prompt, Prompts, SourceMix, content_hash, content_share
+from rlcore_files.config import DATA_SOURCE, ORDERS, FileConfig
+from rlcore_files.hub import files_at
 from rlcore_files.lazy import LazyPrompts, chosen, sliced
 from rlcore_files.locations import Location
 from rlcore_files.rows import (
+    ASSISTANT,
     Row,
     answer_text,
     kind_of,
+    pair_of_chats,
     refuse_media,
     require_json,
     required,
@@ -33,11 +26,16 @@ from rlcore_files.rows import (
     tools,
     value,
     whole_chat,
+    without_filling,
 )
 from rlcore_files.storage import row_file
 
 _Parse = Callable[[Row, str, str], Prompt]
 """(row, where it stands, prompt id) → the prompt."""
+
+
+OPTIONAL_KEYS = ("label_key", "metadata_key", "tools_key")
+"""Settings that name what a row may lack."""
 
 
 class FileSource:
@@ -49,22 +47,26 @@ class FileSource:
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
-        self._not_copied = config.named_columns | ORDERS
+        self._columns: dict[str, None] = {}
+        self._unseen = {
+            key for key in OPTIONAL_KEYS if getattr(config, key) != FileConfig.model_fields[key].default
+        }
+        self._not_copied = (config.named_columns - {config.label_key}) | ORDERS
 
     def files(self) -> list[str]:
         """Paths and URLs of the prompts to train on."""
-        return [location.path for location in self._config.locations]
+        return [file for location in self._config.locations for file in files_at(location.path)]
 
     def prompts(self) -> Prompts:
         """The prompts of `path` to train on, and a held-out set where the config asks for one."""
         return self._split(self._prompt)
 
     def with_responses(self) -> Prompts:
-        """As `prompts`, of rows that also hold a response, or a whole chat."""
+        """Prompts of rows that also hold a response, or a whole chat."""
         return self._split(self._demonstration)
 
     def with_pairs(self) -> Prompts:
-        """As `prompts`, of rows that also hold a chosen and a rejected response."""
+        """Prompts of rows that also hold a chosen and a rejected response."""
         return self._split(self._pair)
 
     def _split(self, parse: _Parse) -> Prompts:
@@ -72,20 +74,24 @@ class FileSource:
         parts = [(location, *self._portion(location, parse)) for location in locations]
         train: Sequence[Prompt] = parts[0][1]
         if locations[0].name:
-            train = SourceMix(
-                [
-                    Portion(name=location.name, weight=location.weight, prompts=rows)
-                    for location, rows, _ in parts
-                ]
-            )
+            portions = [Portion(name=at.name, weight=at.weight, prompts=rows) for at, rows, _ in parts]
+            train = SourceMix(portions)
         if config.eval_path is not None:
             location = Location.parse(config.eval_path)
             held_out = self._read(location, "eval", partial(self._held_out, parse))
             self._refuse_overlap(train, held_out, location.path)
-            return Prompts(train=train, held_out={PurePath(location.path).stem: held_out})
-        return Prompts(
-            train=train, held_out={location.name or "held_out": held for location, _, held in parts if held}
-        )
+            self._require_seen()
+            held = {PurePath(location.path).stem: held_out}
+            return Prompts(train=train, held_out=held, columns=tuple(self._columns))
+        self._require_seen()
+        sets = {location.name or "held_out": prompts for location, _, prompts in parts if prompts}
+        return Prompts(train=train, held_out=sets, columns=tuple(self._columns))
+
+    def _require_seen(self) -> None:
+        """DataError where no row has a key that the user named; streamed rows are yet to come."""
+        for key in () if self._config.streaming else sorted(self._unseen):
+            named, found = getattr(self._config, key), ", ".join(map(repr, self._columns))
+            raise DataError(f"--source.{key.replace('_', '-')}: no row has {named!r}; found {found}.")
 
     def _portion(self, location: Location, parse: _Parse) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
         """The prompts of one file: those to train on, and those held out by `eval_fraction`."""
@@ -108,11 +114,16 @@ class FileSource:
             if not isinstance(row, Mapping):
                 key = self._config.prompt_key
                 raise DataError(f"{where}: expected an object with {key!r}, found {kind_of(row)}.")
+            self._columns = self._columns or dict.fromkeys(row)
+            self._unseen -= {
+                key for key in self._unseen if value(row, getattr(self._config, key)) is not None
+            }
+            if not file.is_json:
+                row = without_filling(row, self._config)
             prompt = parse(row, where, f"{prefix}-{number}")
-            if not file.is_json:  # else it was parsed as such
-                require_json(prompt.label, where, self._config.label_key)
-                for key, content in prompt.metadata.items():
-                    require_json(content, where, key)
+            require_json(prompt.label, where, self._config.label_key)
+            for key, content in prompt.metadata.items():
+                require_json(content, where, key)
             return prompt
 
         prompts: Sequence[Prompt]
@@ -128,15 +139,19 @@ class FileSource:
 
     def _held_out(self, parse: _Parse, row: Row, where: str, prompt_id: str) -> Prompt:
         """A row that is only evaluated needs no response where it has a label."""
-        labeled = all(
-            value(row, key) is not None for key in (self._config.prompt_key, self._config.label_key)
-        )
+        keys = (self._config.prompt_key, self._config.label_key)
+        labeled = all(value(row, key) is not None for key in keys)
         return (self._prompt if labeled else parse)(row, where, prompt_id)
 
     def _prompt(self, row: Row, where: str, prompt_id: str) -> Prompt:
         key = self._config.prompt_key
         refuse_media(row, where)
         text = text_or_chat(required(row, key, "prompt_key", where), f"{where}: {key!r}")
+        if _ends_with_answer(text) and not self._config.continue_final_message:
+            raise DataError(
+                f"{where}: {key!r} ends with a message of the assistant, which is told to answer; leave the "
+                "message out, or add --source.continue-final-message to let the policy go on with it."
+            )
         return self._of(row, where, prompt_id, text)
 
     def _of(self, row: Row, where: str, prompt_id: str, text: str | Messages) -> Prompt:
@@ -147,17 +162,16 @@ class FileSource:
         if config.columns_as_metadata:
             others = {key: content for key, content in row.items() if key not in self._not_copied}
             metadata = {**others, **(metadata or {})}
+        if DATA_SOURCE in row:
+            metadata = {DATA_SOURCE: row[DATA_SOURCE], **(metadata or {})}
         if config.chat_template and isinstance(text, str):
             text = ({"role": "user", "content": text},)
         shown = tools(row, config, where)
-        if config.chat_template_kwargs and isinstance(text, str):
+        kwargs = "--source.chat-template-kwargs are" if config.chat_template_kwargs else ""
+        for_chats = kwargs or (f"{config.tools_key!r} is" if shown else "")
+        if for_chats and isinstance(text, str):
             raise DataError(
-                f"{where}: --source.chat-template-kwargs are for a chat template, but {config.prompt_key!r} "
-                "is a text; give messages, or add --source.chat-template."
-            )
-        if shown and isinstance(text, str):
-            raise DataError(
-                f"{where}: {config.tools_key!r} is for a chat template, but {config.prompt_key!r} is a text; "
+                f"{where}: {for_chats} for a chat template, but {config.prompt_key!r} is a text; "
                 "give messages, or add --source.chat-template."
             )
         return Prompt(
@@ -171,22 +185,31 @@ class FileSource:
 
     def _demonstration(self, row: Row, where: str, prompt_id: str) -> Prompt:
         config = self._config
-        if value(row, config.messages_key) is None or value(row, config.prompt_key) is not None:
+        is_answered = (
+            value(row, config.prompt_key) is not None and value(row, config.response_key) is not None
+        )
+        if value(row, config.messages_key) is None or is_answered:
             return self._answered(row, where, prompt_id, (config.response_key, "response_key"))
         refuse_media(row, where)
-        asked, answer = whole_chat(row, config, where)
-        return _with_responses(self._of(row, where, prompt_id, asked), (answer,))
+        chat, answer = whole_chat(row, config, where)
+        return _with_responses(self._of(row, where, prompt_id, chat), (answer,))
 
     def _pair(self, row: Row, where: str, prompt_id: str) -> Prompt:
         keys = (self._config.chosen_key, "chosen_key"), (self._config.rejected_key, "rejected_key")
-        return self._answered(row, where, prompt_id, *keys)
+        return self._answered(pair_of_chats(row, self._config), where, prompt_id, *keys)
 
     def _answered(self, row: Row, where: str, prompt_id: str, *keys: tuple[str, str]) -> Prompt:
         prompt = self._prompt(row, where, prompt_id)
+        if _ends_with_answer(prompt.text):
+            raise DataError(
+                f"{where}: {self._config.prompt_key!r} ends with a message of the assistant, and a response "
+                "cannot go on with it; put its text at the beginning of the response."
+            )
         for key, setting in keys:
             required(row, key, setting, where)
-        given = tuple(response(row, key, prompt.text, self._config, where) for key, _ in keys)
-        return _with_responses(prompt, given)
+        return _with_responses(
+            prompt, tuple(response(row, key, prompt.text, self._config, where) for key, _ in keys)
+        )
 
     def _refuse_overlap(self, train: Sequence[Prompt], held_out: Sequence[Prompt], path: str) -> None:
         kept_out = {content_hash(prompt.text): prompt.prompt_id for prompt in held_out}
@@ -201,13 +224,18 @@ class FileSource:
             )
 
 
-def _with_responses(prompt: Prompt, given: tuple[str | Messages, ...]) -> Prompt:
+def _ends_with_answer(text: str | Messages) -> bool:
+    """Whether the last message of a chat is the assistant's."""
+    return not isinstance(text, str) and text[-1]["role"] == ASSISTANT
+
+
+def _with_responses(prompt: Prompt, responses: tuple[str | Messages, ...]) -> Prompt:
     """`prompt` with its responses.
 
     Without a label, the (better) response becomes the label of an evaluation.
     """
-    label = answer_text(given[0]) if prompt.label is None else prompt.label
-    return replace(prompt, responses=given, label=label)
+    label = answer_text(responses[0]) if prompt.label is None else prompt.label
+    return replace(prompt, responses=responses, label=label)
 
 
 def _split(prompts: Sequence[Prompt], fraction: float) -> tuple[Sequence[Prompt], Sequence[Prompt]]:

@@ -1,20 +1,22 @@
 """Files of rows, read in order or at a place: .jsonl and .parquet, on disk or behind a URL."""
 
-from __future__ import annotations
-
 import codecs
 import json
+import math
 import weakref
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, ClassVar, Never
 
 from rlcore import DataError, Json, first_line, is_url, open_file
+from rlcore_files.hub import HubDataset, files_at
 
 _GROUPS_KEPT = 2
 """Decoded row groups of a parquet file that stay in memory."""
@@ -63,6 +65,9 @@ class RowFile(ABC):
 
 def row_file(path: str) -> RowFile:
     """The file at `path`. Raises `DataError` where it does not exist or has another format."""
+    if HubDataset.of(path) is not None:
+        parts = [Parquet(url) for url in files_at(path)]
+        return parts[0] if len(parts) == 1 else Parts(path, parts)
     if not is_url(path):
         if not Path(path).exists():
             raise DataError(f"{path}: no such file.")
@@ -105,19 +110,22 @@ class JsonLines(RowFile):
     def at(self, place: int, number: int) -> Json:
         if self._file is None:
             self._file = _kept_open(self, self.path)
-        try:
+        with self._reading():
             self._file.seek(place)
             line = self._file.readline()
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
         return self._parsed(line, number)
 
     def where(self, number: int) -> str:
         return f"{self.path}, line {number}"
 
     def _guarded(self, lines: IO[bytes]) -> Iterator[bytes]:
-        try:
+        with self._reading():
             yield from lines
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
 
@@ -131,13 +139,14 @@ class JsonLines(RowFile):
         try:
             # without the line break, which would count as a line of its own in errors
             text = self._text(line, number).decode("utf-8").rstrip("\r\n")
-            return json.loads(text, parse_constant=_refuse_constant)
+            return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         except UnicodeDecodeError as error:
             raise DataError(f"{where}: not UTF-8 at byte {error.start}.") from error
         except json.JSONDecodeError as error:
-            raise DataError(
-                f"{where}: not JSON: {error.msg.removesuffix(' at')} at column {error.colno}."
-            ) from error
+            fault = f"{error.msg.removesuffix(' at')} at column {error.colno}"
+            if number == 1 and text.strip() == "[":
+                fault = "the file is one array; write each row on a line of its own"
+            raise DataError(f"{where}: not JSON: {fault}.") from error
         except RecursionError as error:
             raise DataError(f"{where}: not JSON that can be read: nested too deeply.") from error
         except ValueError as error:
@@ -145,7 +154,12 @@ class JsonLines(RowFile):
 
 
 def _refuse_constant(name: str) -> Never:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is no JSON number, or too large for one")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse_constant(digits)
 
 
 class Parquet(RowFile):
@@ -158,15 +172,12 @@ class Parquet(RowFile):
         self._groups: OrderedDict[int, list[Json]] = OrderedDict()
 
     def rows(self) -> Generator[Located, None, None]:
-        pa, _ = self._pyarrow()
         number = 0
-        try:
+        with self._reading():
             for batch in self._opened().iter_batches(batch_size=4096):
                 for row in batch.to_pylist():
                     number += 1
                     yield Located(number, number - 1, row)
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from error
 
     def at(self, place: int, number: int) -> Json:
         group = self.block(place)
@@ -175,17 +186,24 @@ class Parquet(RowFile):
     def where(self, number: int) -> str:
         return f"{self.path}, row {number}"
 
+    @property
+    def count(self) -> int:
+        """Its rows."""
+        return int(self._opened().metadata.num_rows)
+
+    @property
+    def groups(self) -> int:
+        """Its row groups."""
+        return int(self._opened().metadata.num_row_groups)
+
     def block(self, place: int) -> int:
         self._opened()
         return bisect_right(self._starts, place) - 1
 
     def _group(self, group: int) -> list[Json]:
-        pa, _ = self._pyarrow()
         if group not in self._groups:
-            try:
+            with self._reading():
                 self._groups[group] = self._opened().read_row_group(group).to_pylist()
-            except (pa.ArrowException, OSError) as error:
-                raise self._unreadable(error) from error
             if len(self._groups) > _GROUPS_KEPT:
                 self._groups.popitem(last=False)
         self._groups.move_to_end(group)
@@ -193,24 +211,58 @@ class Parquet(RowFile):
 
     def _opened(self) -> Any:
         """The `ParquetFile`."""
-        pa, pq = self._pyarrow()
         if self._table is None:
-            try:
-                self._table = pq.ParquetFile(_kept_open(self, self.path))
-            except (pa.ArrowException, OSError) as error:
-                raise self._unreadable(error) from error
+            with self._reading():
+                from pyarrow import parquet
+
+                self._table = parquet.ParquetFile(_kept_open(self, self.path))
             metadata = self._table.metadata
             sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             self._starts = [0, *accumulate(sizes)][:-1]
         return self._table
 
-    def _pyarrow(self) -> tuple[Any, Any]:
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         try:
             import pyarrow
-            from pyarrow import parquet
+            from pyarrow import parquet  # noqa: F401 - it may be missing alone
         except ImportError as error:  # it is not there, or not made for this numpy
             raise DataError(f"{self.path}: needs a pyarrow that works ({first_line(error)}).") from error
-        return pyarrow, parquet
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"{self.path}: cannot be read as parquet: {first_line(error)}.") from error
 
-    def _unreadable(self, error: Exception) -> DataError:
-        return DataError(f"{self.path}: cannot be read as parquet: {first_line(error)}.")
+
+class Parts(RowFile):
+    """Parquet files one after another, as one. A place is the row's number from 0 over all of them."""
+
+    def __init__(self, path: str, parts: Sequence[Parquet]) -> None:
+        super().__init__(path)
+        self._parts = parts
+
+    def rows(self) -> Generator[Located, None, None]:
+        number = 0
+        for part in self._parts:
+            for located in part.rows():
+                number += 1
+                yield Located(number, number - 1, located.row)
+
+    def at(self, place: int, number: int) -> Json:
+        part = self._part(place)
+        return self._parts[part].at(place - self._starts[part], number)
+
+    def where(self, number: int) -> str:
+        return f"{self.path}, row {number}"
+
+    def block(self, place: int) -> int:
+        part = self._part(place)
+        groups = sum(one.groups for one in self._parts[:part])
+        return groups + self._parts[part].block(place - self._starts[part])
+
+    def _part(self, place: int) -> int:
+        return bisect_right(self._starts, place) - 1
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(part.count for part in self._parts)][:-1]
