@@ -5,10 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlcore.api.generation import Generator
-from rlcore.api.part import Part
-from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import EngineContext, GenerationStatus, Generator, Part, Prompt, RewardStatus, Sample, Sampling
 from rlcore_best_of_n.config import BestOfNConfig
 from rlcore_best_of_n.generator import BestOfN
 from rlcore_best_of_n.plugin import rlcore_generators

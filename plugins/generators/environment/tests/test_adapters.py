@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import ConfigError
-from rlcore.api.types import GenerationStatus, Json, Prompt, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import ConfigError, EngineContext, GenerationStatus, Json, Prompt, Sample, Sampling
 from rlcore_environment.adapters.gymnasium import GymnasiumEnvironment
 from rlcore_environment.adapters.verifiers import VerifiersEnvironment
 from rlcore_environment.config import EnvironmentConfig, VerifiersRowsConfig

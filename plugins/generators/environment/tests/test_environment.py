@@ -18,6 +18,7 @@ from rlcore_environment.protocol import Step
 from rlcore_environment.reward import EnvironmentReward
 from rlcore_environment.source import Episodes
 from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 
@@ -76,12 +77,9 @@ def play(prompt: str = "go", *, max_tokens: int = 100, **settings: Any) -> tuple
     """The sample, and its response as text."""
     engine = TokenEngine(lambda prompt, seed: "ab" if prompt.endswith("[2]") else "abc")
     ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=max_tokens), CountingReward())
-    pending = Sample(
+    pending = sample_of(
         prompt=Prompt(prompt_id="p", text=prompt),
         prompt_ids=tuple(engine.tokenizer.encode(prompt, add_special_tokens=False)),
-        group_id=0,
-        index=0,
-        rollout_id="0.0",
     )
     found = asyncio.run(generator(**settings).generate(ctx, pending))
     return found, engine.tokenizer.decode(found.response_ids, skip_special_tokens=False)

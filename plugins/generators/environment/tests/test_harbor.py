@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlcore import DataError, GenerationStatus, Generator, Prompt, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import DataError, EngineContext, GenerationStatus, Generator, Prompt, Sample, Sampling
 from rlcore_environment.adapters.harbor import HarborEnvironment, HarborGenerator, command_of
 from rlcore_environment.config import HarborConfig, HarborTasksConfig
 from rlcore_environment.harbor_task import read_task

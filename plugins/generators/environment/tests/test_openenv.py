@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlcore import ConfigError, GenerationStatus, Generator, Json, Prompt, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import ConfigError, EngineContext, GenerationStatus, Generator, Json, Prompt, Sample, Sampling
 from rlcore_environment.adapters.openenv import OpenEnvEnvironment, OpenEnvServer, find_server
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.generator import EnvironmentGenerator

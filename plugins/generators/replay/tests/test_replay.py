@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import pytest
 
-from rlcore.api.config import Config
 from rlcore.api.errors import DataError
 from rlcore.api.generation import Generator
 from rlcore.api.tracker import RunInfo
 from rlcore.api.types import RECORDED, GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.rollout.context import EngineContext
-from rlcore_jsonl.tracker import Jsonl
+from rlcore.tracking.run_files import RunFiles
 from rlcore_replay.config import ReplayConfig
 from rlcore_replay.generator import Replay
 from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 PROMPT = Prompt(prompt_id="p", text="question")
@@ -25,13 +25,11 @@ SAMPLING = Sampling(max_tokens=400)
 
 
 def saved(index: int, **changes: object) -> Sample:
-    made = Sample(
+    made = sample_of(
+        (97 + index, 32, 257),
         prompt=PROMPT,
         prompt_ids=IDS,
-        group_id=0,
         index=index,
-        rollout_id=f"0.{index}",
-        response_ids=(97 + index, 32, 257),
         loss_mask=(1, 0, 1),
         log_probs=(-0.1 - index / 3, 0.0, -2.5e-07),
         text=f"{index}",
@@ -44,7 +42,7 @@ def saved(index: int, **changes: object) -> Sample:
 
 def write(folder: Path, step: int, *samples: Sample) -> Path:
     """By core's own tracker, so that what it writes is what is read."""
-    tracker = Jsonl(Config())
+    tracker = RunFiles()
     tracker.start(RunInfo(folder=folder, settings={"save_rollouts_every": 1}, plugins={}, step=0))
     tracker.rollout(step, samples)
     tracker.end("completed")
@@ -79,14 +77,7 @@ async def replayed(
 
 
 def pending(index: int = 0, group_id: int = 0) -> Sample:
-    return Sample(
-        prompt=PROMPT,
-        prompt_ids=IDS,
-        group_id=group_id,
-        index=index,
-        rollout_id=f"{group_id}.{index}",
-        seed=5,
-    )
+    return sample_of(prompt=PROMPT, prompt_ids=IDS, group_id=group_id, index=index, seed=5)
 
 
 async def test_tokens_log_probs_masks_and_statuses_are_exact(path: Path) -> None:

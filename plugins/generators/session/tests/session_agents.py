@@ -1,7 +1,5 @@
 """Agents for the tests: they know nothing of rlcore but the session that they are given."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -13,29 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from rlcore import ConfigError, GenerationStatus, Prompt, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import ConfigError, GenerationStatus, Sample
 from rlcore_machine import LOOPBACK, free_port, listen
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
-from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_testing.token_engine import greeted
 
 PROGRAM = str(Path(__file__).with_name("program_agent.py"))
 
 
 async def made(*arguments: str, **settings: object) -> Sample:
-    engine = TokenEngine(lambda prompt, seed: "good morning")
     config = {"command": (sys.executable, PROGRAM, *arguments), "reward": "agent", "timeout": 120, **settings}
-    generator = SessionGenerator(SessionConfig.model_validate(config))
-    sample = Sample(
-        prompt=Prompt(prompt_id="p", text="hello"), prompt_ids=(1,), group_id=0, index=0, rollout_id="0.0"
-    )
-    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
-    try:
-        (found,) = await generator.generate(ctx, sample)
-    finally:
-        await generator.close()
-    return found
+    return await greeted(SessionGenerator(SessionConfig.model_validate(config)))
 
 
 async def test_an_agent_is_told_the_address_of_choice(tmp_path: Path) -> None:
@@ -49,17 +38,9 @@ async def test_an_agent_is_told_the_address_of_choice(tmp_path: Path) -> None:
 @asynccontextmanager
 async def tls_proxy(folder: Path, port: int) -> AsyncIterator[int]:
     """Ends TLS for `localhost`, and passes everything on to `port`."""
-    certificate = [
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-        "subjectAltName=DNS:localhost",
-        "-days",
-        "2",
-        "-nodes",
-    ]
+    name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     files = ["-keyout", str(folder / "key"), "-out", str(folder / "cert")]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", *certificate, *files]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", *name, "-days", "2", "-nodes", *files]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert", folder / "key")

@@ -11,14 +11,15 @@ import torch
 
 from rlcore.api.errors import ConfigError, EngineError
 from rlcore.api.generation import Completion, Generator
-from rlcore.api.maths import token_weights
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Sampling
 from rlcore.engines.client_http import RefusedError
+from rlcore.learning.maths import token_weights
 from rlcore.rollout.batch import to_batch
 from rlcore.rollout.context import EngineContext
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
 from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 AGENTS = Path(__file__).with_name("session_agents.py")
@@ -36,12 +37,10 @@ def session(agent: str, **settings: Any) -> SessionGenerator:
 
 def asked(engine: TokenEngine, index: int = 0, **changes: Any) -> Sample:
     ids = engine.tokenizer.apply_chat_template(list(CHAT), add_generation_prompt=True, tokenize=True)
-    return Sample(
+    return sample_of(
         prompt=Prompt(prompt_id="p", text=CHAT, label="12"),
         prompt_ids=tuple(ids),
-        group_id=0,
         index=index,
-        rollout_id=f"0.{index}",
         seed=7 + index,
         **changes,
     )

@@ -9,31 +9,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlcore.api.errors import ConfigError
-from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import ConfigError, GenerationStatus, RewardStatus, Sample
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
-from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_testing.token_engine import greeted
 
 PROGRAM = str(Path(__file__).with_name("program_agent.py"))
 
 
 async def made(*arguments: str, timeout: float = 120, keep: tuple[str, ...] = ()) -> Sample:
-    engine = TokenEngine(lambda prompt, seed: "good morning")
     config = SessionConfig(
         command=(sys.executable, PROGRAM, *arguments), reward="agent", timeout=timeout, keep_environment=keep
     )
-    generator = SessionGenerator(config)
-    sample = Sample(
-        prompt=Prompt(prompt_id="p", text="hello"), prompt_ids=(1,), group_id=0, index=0, rollout_id="0.0"
-    )
-    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
-    try:
-        (found,) = await generator.generate(ctx, sample)
-    finally:
-        await generator.close()
-    return found
+    return await greeted(SessionGenerator(config))
 
 
 async def test_a_program_finds_its_endpoint_and_reports() -> None:

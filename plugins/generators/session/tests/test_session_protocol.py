@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -17,9 +17,8 @@ import openai
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rlcore.api.chat import render_prompt
 from rlcore.api.errors import DataError
-from rlcore.api.generation import Completion, GenerationContext
+from rlcore.api.generation import Completion, GenerationContext, Request
 from rlcore.api.tokens import load_tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.engines.client_wire import completion
@@ -33,7 +32,7 @@ from rlcore_session.session import Session
 from rlcore_testing.chat import END, save_chat_tokenizer
 from rlcore_testing.tiny import make_qwen3
 from rlcore_testing.token_engine import CountingReward, TokenEngine
-from rlcore_toolkit import ToolFormat
+from rlcore_toolkit import ToolFormat, render_prompt
 
 USER: Any = {"role": "user", "content": "look around"}
 LOOK: Any = {"type": "object", "properties": {"where": {"type": "string"}}}
@@ -170,7 +169,7 @@ async def test_a_stream_says_the_same() -> None:
 async def test_a_stop_string_ends_a_turn_and_its_tokens_stay() -> None:
     async with served(saying("one two", "one two", "x")) as at:
         done = await at.openai.chat.completions.create(model="m", messages=[USER], stop=["two"])
-        assert done.choices[0].finish_reason == "stop"
+        assert (done.choices[0].finish_reason, done.choices[0].message.content) == ("stop", "one ")
         said = await at.anthropic.messages.create(
             model="m", max_tokens=3, messages=[USER], stop_sequences=["never"]
         )
@@ -315,13 +314,25 @@ async def test_a_token_is_good_for_its_session_while_it_lasts() -> None:
         ({"score": 1}, "score: not known"),
         ({"answer": 1}, "a text"),
         ({"parts": 1}, "parts: found 1, expected an object"),
+        ({"reward": 1, "parts": {"a": None}}, "parts.a: found None, expected a finite number"),
+        ({"reward": 1, "parts": {"a": 1, "b": True}}, "parts.b: found True"),
+        ({"reward": 1, "parts": {"a": [1]}}, "parts.a: found"),
+        ({"reward": "2.5", "parts": {"reward": 1}}, "reward: found '2.5', expected a finite number"),
+        ({"reward": True, "parts": {"reward": 1}}, "reward: found True, expected a finite number"),
+        ({"reward": 1, "parts": {"a": 1}, "answer": 2}, "answer: found 2"),
     ],
 )
-async def test_a_report_that_says_nothing(report: dict[str, Any], reason: str) -> None:
+async def test_a_report_that_is_refused_leaves_nothing(report: dict[str, Any], reason: str) -> None:
     async with served(saying()) as at:
         with pytest.raises(openai.BadRequestError, match=reason):
             await at.openai.post("/report", body=report, cast_to=object)
-        assert at.session.reward is None
+        assert (at.session.reward, at.session.parts, at.session.answer) == (None, {}, None)
+
+
+async def test_a_part_may_have_the_name_of_the_reward() -> None:
+    async with served(saying()) as at:
+        await at.openai.post("/report", body={"reward": 0.5, "parts": {"reward": 2}}, cast_to=object)
+        assert (at.session.reward, at.session.parts) == (0.5, {"reward": 2.0})
 
 
 @pytest.mark.parametrize(
@@ -449,26 +460,17 @@ class Logged:
         self._local, self._end = Local(path), end
         self.log: list[tuple[tuple[int, ...], Completion]] = []
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
-    ) -> list[Completion]:
+    async def generate(self, request: Request) -> list[Completion]:
         one = self._local.sequence(
-            rid,
-            list(input_ids),
-            max_new_tokens=sampling.max_tokens,
-            sampling_seed=seed,
+            request.rid,
+            list(request.input_ids),
+            max_new_tokens=request.sampling.max_tokens,
+            sampling_seed=request.seed,
             stop_token_ids=[self._end],
         )
-        answer = self._local.run([one])[rid]
-        done = completion(answer, prompt_tokens=len(input_ids))
-        self.log.append((tuple(input_ids), done))
+        answer = self._local.run([one])[request.rid]
+        done = completion(answer, prompt_tokens=len(request.input_ids))
+        self.log.append((tuple(request.input_ids), done))
         return [done]
 
     async def abort(self) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlcore import GenerationStatus, Prompt, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import EngineContext, GenerationStatus, Prompt, Sample, Sampling
 from rlcore_session import verifiers_program
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator

@@ -5,27 +5,26 @@ from collections.abc import Sequence
 import pytest
 
 from rlcore.api.config import Config
-from rlcore.api.generation import Completion, Generator, GroupGenerator
+from rlcore.api.generation import Completion, Generator, GroupGenerator, Request
 from rlcore.api.part import Part
-from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
+from rlcore.rollout.context import ContextBase
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_single_turn.plugin import rlcore_generators
 from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.token_engine import ByteTokenizer
 
 
-class Context:
+class Context(ContextBase):
     """Answers from a list and remembers what it was asked."""
 
     def __init__(self, *reasons: str) -> None:
-        self.sampling = Sampling(max_tokens=4)
+        super().__init__(ByteTokenizer(), Sampling(max_tokens=4), context_length=99)
         self._reasons = list(reasons)
         self.asked: list[tuple[tuple[int, ...], int, int, str]] = []
 
-    async def complete(
-        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
-    ) -> Sequence[Completion]:
-        self.asked.append((tuple(prompt_ids), n, seed, rid))
+    async def generate(self, request: Request) -> Sequence[Completion]:
+        self.asked.append((tuple(request.input_ids), request.n, request.seed, request.rid))
         return [
             Completion(
                 token_ids=(7, 8),
@@ -33,18 +32,10 @@ class Context:
                 text=f"answer {index}",
                 finish_reason=self._reasons.pop(0),
                 spans=(Span(start=0, version=3), Span(start=1, version=4)),
-                prompt_tokens=len(prompt_ids),
+                prompt_tokens=len(request.input_ids),
             )
-            for index in range(n)
+            for index in range(request.n)
         ]
-
-    @property
-    def context_length(self) -> int:
-        raise AssertionError("the run's limits are the engine's to keep")
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        raise AssertionError("tokens in, tokens out")
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         raise AssertionError("it judges nothing")
@@ -94,7 +85,7 @@ def test_the_component_builds_the_generator() -> None:
 
 async def test_fewer_answers_than_samples_are_an_error() -> None:
     class Short(Context):
-        async def complete(self, prompt_ids: Sequence[int], **options: object) -> Sequence[Completion]:
+        async def generate(self, request: Request) -> Sequence[Completion]:
             return []
 
     with pytest.raises(ValueError, match="shorter"):

@@ -4,9 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rlcore.api.errors import ConfigError
-from rlcore.api.model_hook import ModelView
-from rlcore.api.records import Kind
+from rlcore import ConfigError, Kind, ModelView
 from rlcore.plugins.registry import check
 from rlcore_freeze import plugin
 from rlcore_freeze.config import FreezeConfig

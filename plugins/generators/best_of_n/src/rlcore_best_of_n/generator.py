@@ -1,6 +1,4 @@
-"""Of `n` candidates, the best one is the sample."""
-
-from __future__ import annotations
+"""The best of `n` candidates is the sample."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -91,8 +91,7 @@ class HarborTasksConfig(Config):
         "system",
     )
     ignore_run: bool = Field(
-        False,
-        description="play tasks whose Dockerfile has RUN without it: this machine has what they need",
+        False, description="play tasks whose Dockerfile has RUN without it: this machine has what they need"
     )
     skip_unfit: bool = Field(False, description="leave out tasks that need more than a sandbox, and say so")
     held_out: int = Field(0, ge=0, description="tasks that are only evaluated: the last ones by name")

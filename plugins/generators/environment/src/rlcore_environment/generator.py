@@ -1,9 +1,9 @@
 """Turns of the policy and an environment."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
+import importlib
+import importlib.util
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -11,24 +11,61 @@ from typing import TypeVar
 
 from rlcore import (
     Completion,
+    ConfigError,
     GenerationContext,
     GenerationStatus,
     Json,
-    Messages,
+    MissingPackageError,
     Sample,
-    render_prompt,
-    render_suffix,
 )
 from rlcore_environment.config import EnvironmentConfig, TurnsConfig
-from rlcore_environment.make import factory
-from rlcore_environment.protocol import (
-    TURNS,
-    ClosableEnvironment,
-    Environment,
-    FinishingEnvironment,
-    Step,
-)
-from rlcore_toolkit import Trajectory, call_in_thread
+from rlcore_environment.protocol import TURNS, ClosableEnvironment, Environment, FinishingEnvironment, Step
+from rlcore_environment.source import VERIFIERS
+from rlcore_toolkit import Trajectory, call_in_thread, load_object, render_prompt, render_suffix
+
+ADAPTERS = {"gymnasium": "GymnasiumEnvironment", "textarena": "TextArenaEnvironment"}
+PACKAGES = {"gymnasium": "gymnasium>=1.0", "textarena": "textarena>=0.7", "verifiers": VERIFIERS}
+"""Package of a kind → what pip installs."""
+
+
+def factory(config: EnvironmentConfig) -> Callable[[], Environment]:
+    """What makes an environment for a sample.
+
+    Raises `ConfigError` where the name leads to none, `MissingPackageError` where its package is missing. Of
+    a package's environments one is made to see.
+    """
+    if config.kind == "class":
+        made = _own(config.environment)
+        return lambda: made(**config.options)
+    if config.kind == "openenv":
+        from rlcore_environment.adapters import openenv
+
+        server = openenv.find_server(config.environment, config.options)
+        return lambda: openenv.OpenEnvEnvironment(server)
+    if importlib.util.find_spec(config.kind) is None:
+        raise MissingPackageError(
+            f"--generator.kind {config.kind}: its package is not installed; "
+            f'pip install "{PACKAGES[config.kind]}".'
+        )
+    if config.kind == "verifiers":
+        from rlcore_environment.adapters import verifiers
+
+        loaded = verifiers.load(config.environment, config.options)  # holds the data set: one for all samples
+        return lambda: verifiers.VerifiersEnvironment(config.environment, config.options, loaded)
+    module = importlib.import_module(f"rlcore_environment.adapters.{config.kind}")
+    adapter: Callable[..., Environment] = getattr(module, ADAPTERS[config.kind])
+    adapter(config.environment, config.options)
+    return lambda: adapter(config.environment, config.options)
+
+
+def _own(name: str) -> Callable[..., Environment]:
+    constructor = load_object(name, "--generator.environment")
+    for method in ("reset", "step"):
+        if not callable(getattr(constructor, method, None)):
+            raise ConfigError(f"--generator.environment {name}: has no {method}(), expected an environment.")
+    made: Callable[..., Environment] = constructor
+    return made
+
 
 T = TypeVar("T")
 CLOSE_TIMEOUT_S = 10.0
@@ -160,7 +197,7 @@ class _Talk:
     def begin(self, observation: str) -> bool:
         """The first observation: the rest of a text, or a message at the end of the chat's prompt."""
         if self._chat is None:
-            return self.trajectory.observe(self._ctx.encode(self._said(observation)))
+            return self.trajectory.observe(self._ctx.encode(self._framed(observation)))
         self._chat.append({"role": "user", "content": observation})
         ids = render_prompt(self._ctx.tokenizer, self._chat, options=self._sample.prompt.chat_template_kwargs)
         more = len(ids) - len(self._sample.prompt_ids)
@@ -170,20 +207,15 @@ class _Talk:
     def observe(self, done: Completion, observation: str) -> bool:
         """What follows the answer `done`; False: there is no room for it."""
         if self._chat is None:
-            return self.trajectory.observe(self._ctx.encode(self._said(observation)))
-        new: Messages = [{"role": "user", "content": observation}]
+            return self.trajectory.observe(self._ctx.encode(self._framed(observation)))
+        new: dict[str, Json] = {"role": "user", "content": observation}
         self._chat.append({"role": "assistant", "content": done.text})
-        ids = render_suffix(
-            self._ctx.tokenizer,
-            self._chat,
-            new,
-            sampled=done.token_ids,
-            options=self._sample.prompt.chat_template_kwargs,
-        )
-        self._chat += [dict(message) for message in new]
+        options = self._sample.prompt.chat_template_kwargs
+        ids = render_suffix(self._ctx.tokenizer, self._chat, [new], sampled=done.token_ids, options=options)
+        self._chat.append(new)
         return self.trajectory.observe(ids)
 
-    def _said(self, observation: str) -> str:
+    def _framed(self, observation: str) -> str:
         return self._pattern.replace("{observation}", observation)
 
 

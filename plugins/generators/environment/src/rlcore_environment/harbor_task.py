@@ -1,7 +1,5 @@
 """A task of Harbor, read from its folder: `task.toml`, `instruction.md`, `environment/`, `tests/`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -82,12 +80,8 @@ def read_task(folder: Path, image: Path | None = None, *, ignore_run: bool = Fal
         test_environment=_texts(verifier),
     )
     for path in (workdir, *(copy.target for copy in built.copies)):
-        if (
-            not path.is_absolute()
-            or len(path.parts) < 2
-            or path.parts[1] in SYSTEM_FOLDERS
-            or ".." in path.parts
-        ):
+        parts = path.parts
+        if not path.is_absolute() or len(parts) < 2 or parts[1] in SYSTEM_FOLDERS or ".." in parts:
             raise DataError(
                 f"{folder}: the task writes to {path}, expected a folder that is not the system's."
             )

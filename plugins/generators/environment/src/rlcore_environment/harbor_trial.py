@@ -1,7 +1,5 @@
 """One trial of a Harbor task: a sandbox with the task's files, in which commands and then its tests run."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

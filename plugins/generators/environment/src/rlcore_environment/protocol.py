@@ -1,7 +1,5 @@
 """What an environment is to the generator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable

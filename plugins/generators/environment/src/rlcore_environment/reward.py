@@ -1,7 +1,5 @@
 """The environment's own rewards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rlcore import Sample, Score

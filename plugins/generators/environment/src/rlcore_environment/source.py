@@ -1,7 +1,5 @@
 """Prompts for environments: seeds, tasks of Harbor, rows of verifiers."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 from collections.abc import Iterable, Mapping
@@ -31,12 +29,12 @@ class Episodes:
         if config.held_out >= config.size:
             raise DataError(f"--source.held-out: found {config.held_out}, expected fewer than --source.size.")
         text: str | Messages = ({"role": "user", "content": config.text},) if config.chat else config.text
-        made = [
+        prompts = [
             Prompt(prompt_id=f"episode:{seed}", text=text, metadata={"seed": seed})
             for seed in range(config.first_seed, config.first_seed + config.size)
         ]
-        kept = config.size - config.held_out
-        return Prompts(train=made[:kept], held_out={"episodes": made[kept:]})
+        count = config.size - config.held_out
+        return Prompts(train=prompts[:count], held_out={"episodes": prompts[count:]})
 
 
 class HarborTasks:
@@ -49,23 +47,23 @@ class HarborTasks:
         """Raises `DataError` where there is no task, or one that a sandbox cannot run."""
         root, held_out = Path(self._config.path), self._config.held_out
         folders = sorted({file.parent for file in root.rglob(CONFIG)})
-        made, unfit = [], []
+        prompts, unfit = [], []
         for folder in folders:
             try:
-                made.append(self._prompt(root, folder))
+                prompts.append(self._prompt(root, folder))
             except DataError as error:
                 if not self._config.skip_unfit:
                     raise
                 unfit.append(error)
         if unfit:
             _log.warning("%d of %d tasks are left out. The first: %s", len(unfit), len(folders), unfit[0])
-        if len(made) <= held_out:
+        if len(prompts) <= held_out:
             raise DataError(
-                f"--source.path {root}: found {len(made)} folders with a {CONFIG} that fits, expected more "
-                f"than the {held_out} that are held out."
+                f"--source.path {root}: found {len(prompts)} folders with a {CONFIG} that fits, expected "
+                f"more than the {held_out} that are held out."
             )
-        kept = len(made) - held_out
-        return Prompts(train=made[:kept], held_out={"harbor": made[kept:]} if held_out else {})
+        count = len(prompts) - held_out
+        return Prompts(train=prompts[:count], held_out={"harbor": prompts[count:]} if held_out else {})
 
     def _prompt(self, root: Path, folder: Path) -> Prompt:
         name = folder.name if folder == root else str(folder.relative_to(root))
@@ -80,11 +78,8 @@ class HarborTasks:
         except (OSError, ValueError) as error:
             raise DataError(f"{folder}: its {INSTRUCTION} cannot be read: {error}.") from error
         text = f"{self._config.how}\n\n{instruction}".strip()
-        metadata: dict[str, Json] = {
-            TASK: str(folder),
-            IMAGE: str(image) if image else None,
-            IGNORE_RUN: self._config.ignore_run,
-        }
+        metadata: dict[str, Json] = {TASK: str(folder), IMAGE: str(image) if image else None}
+        metadata[IGNORE_RUN] = self._config.ignore_run
         return Prompt(prompt_id=name, text=({"role": "user", "content": text},), metadata=metadata)
 
 

@@ -1,7 +1,5 @@
 """Responses that a run has saved, as if they were sampled now."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The agent: a function in this process, or a program of its own; and the handle that it gets."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -65,13 +63,9 @@ class AgentSession:
         """The prompt as JSON: `prompt_id`, `messages`, `tools`, `metadata` and `seed`, but no label."""
         text = self.prompt.text
         messages = [{"role": "user", "content": text}] if isinstance(text, str) else [*map(dict, text)]
-        return {
-            "prompt_id": self.prompt.prompt_id,
-            "messages": messages,
-            "tools": [*map(dict, self.prompt.tools)],
-            "metadata": dict(self.prompt.metadata),
-            "seed": self.seed,
-        }
+        tools, metadata = [*map(dict, self.prompt.tools)], dict(self.prompt.metadata)
+        task = {"prompt_id": self.prompt.prompt_id, "messages": messages, "tools": tools}
+        return {**task, "metadata": metadata, "seed": self.seed}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -120,11 +114,8 @@ class CommandAgent:
 
     async def work(self, session: AgentSession) -> None:
         """Exit code 0 is a success."""
-        folder = Path(
-            await asyncio.to_thread(
-                tempfile.mkdtemp, prefix="rlcore-agent-", dir=os.environ.get("RLCORE_SCRATCH")
-            )
-        )
+        scratch = os.environ.get("RLCORE_SCRATCH")
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="rlcore-agent-", dir=scratch))
         try:
             (folder / "task.json").write_text(json.dumps(session.task))
             with (folder / "log").open("w+b") as log:
@@ -137,22 +128,20 @@ class CommandAgent:
             shutil.rmtree(folder, ignore_errors=True)
 
     async def _run(self, session: AgentSession, folder: Path, log: Any) -> int:
+        names = INHERITED.union(self._keep)
+        inherited = {name: value for name, value in os.environ.items() if name in names or name[:3] == "LC_"}
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=asyncio.subprocess.STDOUT,
-            env={**self._inherited(), **session.environment, "RLCORE_TASK_FILE": str(folder / "task.json")},
+            env={**inherited, **session.environment, "RLCORE_TASK_FILE": str(folder / "task.json")},
             start_new_session=True,
         )
         try:
             return await process.wait()
         finally:
             await _end(process)
-
-    def _inherited(self) -> dict[str, str]:
-        names = INHERITED.union(self._keep)
-        return {name: value for name, value in os.environ.items() if name in names or name.startswith("LC_")}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -4,8 +4,6 @@ https://docs.anthropic.com/en/api/messages. Inside, a chat is what OpenAI's prot
 may speak both in one session.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,14 +11,14 @@ from typing import Any
 from pydantic import Field
 
 from rlcore import Json
-from rlcore_session.chats import ApiError, Ask, Body, Turn, shaped, text_of
+from rlcore_session.chats import ApiError, Ask, Body, Call, Turn, shaped, text_of
 from rlcore_session.openai_api import Stops, asks_sampling, positive
 
 STOP_REASON = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
 class Choice(Body):
-    """Of tools, or of thinking."""
+    """A choice of tools, or of thinking."""
 
     type: str | None = None
 
@@ -114,32 +112,23 @@ def _messages(message: Mapping[str, Any], where: str) -> list[dict[str, Json]]:
         calls = [_call(block) for block in kinds["tool_use"]]
         said: dict[str, Json] = {"role": role, "content": text}
         return [{**said, "tool_calls": calls} if calls else said]
-    results = [
-        {
-            "role": "tool",
-            "tool_call_id": block.get("tool_use_id"),
-            "content": text_of(block.get("content"), where),
-        }
-        for block in kinds["tool_result"]
-    ]
+    results: list[dict[str, Json]] = []
+    for block in kinds["tool_result"]:
+        content = text_of(block.get("content"), where)
+        results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
     return [*results, {"role": role, "content": text}] if kinds["text"] or not results else results
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Json]:
-    function = {
-        "name": block.get("name", ""),
-        "arguments": json.dumps(block.get("input") or {}, ensure_ascii=False),
-    }
+    arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+    function = {"name": block.get("name", ""), "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
 
 
 def answer(ask: Ask, turn: Turn) -> dict[str, Json]:
     """The body of a message."""
     blocks: list[dict[str, Json]] = [{"type": "text", "text": turn.content}] if turn.content else []
-    for call in turn.calls:
-        blocks.append(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
-        )
+    blocks += [{**_use(call), "input": json.loads(call.arguments)} for call in turn.calls]
     return {**_head(ask, turn), "content": blocks, **_end(turn), "usage": _usage(turn)}
 
 
@@ -167,8 +156,11 @@ def _deltas(turn: Turn) -> Iterator[tuple[Json, Json]]:
     if turn.content:
         yield {"type": "text", "text": ""}, {"type": "text_delta", "text": turn.content}
     for call in turn.calls:
-        begin = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
-        yield begin, {"type": "input_json_delta", "partial_json": call.arguments}
+        yield {**_use(call), "input": {}}, {"type": "input_json_delta", "partial_json": call.arguments}
+
+
+def _use(call: Call) -> dict[str, Json]:
+    return {"type": "tool_use", "id": call.id, "name": call.name}
 
 
 def _event(kind: str, **fields: Json) -> str:
@@ -185,7 +177,4 @@ def _end(turn: Turn) -> dict[str, Json]:
 
 
 def _usage(turn: Turn) -> dict[str, int]:
-    return {
-        "input_tokens": turn.completion.prompt_tokens,
-        "output_tokens": len(turn.completion.token_ids),
-    }
+    return {"input_tokens": turn.completion.prompt_tokens, "output_tokens": len(turn.completion.token_ids)}

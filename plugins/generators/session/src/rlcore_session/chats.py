@@ -1,7 +1,5 @@
 """What the two protocols have in common: an `Ask` in the words of chat templates, and the `Turn` it gets."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +92,7 @@ class Turn:
 
     @property
     def message(self) -> dict[str, Json]:
-        """As a chat template takes it, and as the agent sends it back."""
+        """The message that a chat template takes, and that the agent sends back."""
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in self.calls
@@ -148,11 +146,7 @@ def text_of(content: Json, where: str) -> str:
     if not isinstance(content, list):
         raise ApiError(400, f"{where}: content is neither a text nor a list of parts.")
     for part in content:
-        if (
-            not isinstance(part, Mapping)
-            or part.get("type") != "text"
-            or not isinstance(part.get("text"), str)
-        ):
-            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        if kind != "text" or not (isinstance(part, Mapping) and isinstance(part.get("text"), str)):
             raise ApiError(400, f"{where}: content of type {kind!r}; the policy reads text alone.")
     return "".join(part["text"] for part in content)

@@ -1,7 +1,5 @@
 """The generator `session`: an agent works, and what it asked the policy becomes samples."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
@@ -14,12 +12,12 @@ from rlcore import (
     Sample,
     Score,
     Tokenizer,
-    compile_template,
 )
 from rlcore_session.agents import AgentError, AgentSession, find_agent
 from rlcore_session.config import SessionConfig
 from rlcore_session.server import SessionServer
 from rlcore_session.session import AbortedError, Session
+from rlcore_toolkit import compile_template
 
 CANCEL_LIMIT_S = 30.0
 """Seconds that an agent has to end once it is told to."""
@@ -68,9 +66,8 @@ class SessionGenerator:
         try:
             status = await self._worked(session, ctx, sample)
         except AbortedError:
-            return self._ended(session, sample, GenerationStatus.ABORTED) or [
-                replace(sample, status=GenerationStatus.ABORTED)
-            ]
+            aborted = GenerationStatus.ABORTED
+            return self._ended(session, sample, aborted) or [replace(sample, status=aborted)]
         except AgentError as error:
             self._tell(sample, error)
             return [_failed(sample, error, _metrics(session))]
@@ -108,14 +105,13 @@ class SessionGenerator:
         agent = asyncio.ensure_future(work)
         failure = asyncio.ensure_future(session.failure())
         try:
-            await asyncio.wait(
-                {agent, failure}, timeout=self._config.timeout, return_when=asyncio.FIRST_COMPLETED
-            )
+            limit_s = self._config.timeout
+            await asyncio.wait({agent, failure}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             if failure.done():
                 failure.result()
             if not agent.done():
-                limit = f"{self._config.timeout:g} s (--generator.timeout)"
-                raise AgentError("timed_out", f"The agent took longer than {limit}.")
+                why = f"The agent took longer than {limit_s:g} s (--generator.timeout)."
+                raise AgentError("timed_out", why)
             agent.result()
         finally:
             for task in (agent, failure):
@@ -146,12 +142,8 @@ class SessionGenerator:
 
 
 def _metrics(session: Session) -> Mapping[str, float]:
-    return {
-        "turns": session.turns,
-        "trajectories": len(session.record.branches),
-        "malformed_tool_calls": session.malformed_calls,
-        "own_sampling": session.own_sampling,
-    }
+    counts = {"turns": session.turns, "trajectories": len(session.record.branches)}
+    return {**counts, "malformed_tool_calls": session.malformed_calls, "own_sampling": session.own_sampling}
 
 
 def _failed(sample: Sample, error: AgentError, metrics: Mapping[str, float]) -> Sample:

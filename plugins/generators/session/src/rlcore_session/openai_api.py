@@ -4,8 +4,6 @@ https://platform.openai.com/docs/api-reference/chat. What would change the distr
 or what the policy cannot do, is refused rather than passed over.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,7 +76,7 @@ class Tool(Body):
 
 
 class StreamOptions(Body):
-    """Of a stream."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
@@ -111,6 +109,7 @@ def read_ask(body: Mapping[str, Any]) -> Ask:
     request = shaped(ChatRequest, body)
     if not request.messages:
         raise ApiError(400, "messages: expected a list of at least one message.")
+    most = body.get("max_completion_tokens") or body.get("max_tokens")
     options = request.chat_template_kwargs or {}
     if unknown := sorted(set(options) - set(TEMPLATE_ARGUMENTS)):
         raise ApiError(
@@ -123,9 +122,7 @@ def read_ask(body: Mapping[str, Any]) -> Ask:
         tools=() if body.get("tool_choice") == "none" else tuple(body.get("tools") or ()),
         options=options,
         model=request.model or "policy",
-        max_tokens=positive(
-            body.get("max_completion_tokens") or body.get("max_tokens"), "max_completion_tokens"
-        ),
+        max_tokens=positive(most, "max_completion_tokens"),
         stop=tuple(request.stop or ()),
         stream=bool(request.stream),
         usage=bool(request.stream_options and request.stream_options.include_usage),
@@ -165,11 +162,8 @@ def _message(message: Mapping[str, Any], where: str) -> dict[str, Json]:
 def _call(call: Mapping[str, Any]) -> dict[str, Json]:
     function = call["function"]
     arguments = function.get("arguments") or "{}"
-    return {
-        "id": call.get("id"),
-        "type": "function",
-        "function": {"name": function["name"], "arguments": arguments},
-    }
+    called = {"name": function["name"], "arguments": arguments}
+    return {"id": call.get("id"), "type": "function", "function": called}
 
 
 def answer(ask: Ask, turns: Sequence[Turn], decode: Decode) -> dict[str, Json]:
@@ -197,7 +191,7 @@ def events(ask: Ask, turns: Sequence[Turn], decode: Decode) -> Iterator[str]:
 
 
 def _chunks(head: Mapping[str, Json], index: int, turn: Turn, decode: Decode | None) -> Iterator[str]:
-    """Of one choice. `decode`: with log-probs."""
+    """The chunks of one choice. `decode`: with log-probs."""
 
     def chunk(delta: Json, finish: str | None = None, log_probs: Json = None) -> str:
         choice = {"index": index, "delta": delta, "finish_reason": finish, "logprobs": log_probs}
@@ -236,7 +230,7 @@ def _usage(turns: Sequence[Turn]) -> dict[str, int]:
 
 
 def _log_probs(turn: Turn, decode: Decode) -> Json:
-    """Of every sampled token, the end of the turn included."""
+    """The log-prob of every sampled token, the end of the turn included."""
     content = []
     for token, log_prob in zip(turn.completion.token_ids, turn.completion.log_probs, strict=True):
         text = decode([token])

@@ -1,13 +1,12 @@
 """`Record`: the tokens of one session, as the engine read and sampled them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlcore import Completion, GenerationStatus, Sample, Span, Tokenizer, render_prompt, render_suffix
+from rlcore import Completion, GenerationStatus, Sample, Span, Tokenizer
 from rlcore_session.chats import Ask, Turn, chat_keys, next_key
+from rlcore_toolkit import render_prompt, render_suffix
 
 
 @dataclass(eq=False, kw_only=True)
@@ -99,10 +98,9 @@ class Record:
         for count in range(len(keys) - 1, 0, -1):
             node = self._nodes.get(keys[count - 1])
             if node is not None:
-                ids, (before, new) = node.ids, (ask.messages[:count], ask.messages[count:])
-                suffix = render_suffix(
-                    self._tokenizer, before, new, sampled=ids[len(ids) - node.sampled :], **how
-                )
+                ids, before, new = node.ids, ask.messages[:count], ask.messages[count:]
+                sampled = ids[len(ids) - node.sampled :]
+                suffix = render_suffix(self._tokenizer, before, new, sampled=sampled, **how)
                 return Plan(key=keys[-1], node=node, prompt_ids=ids + suffix, suffix=suffix)
         return Plan(key=keys[-1], node=None, prompt_ids=render_prompt(self._tokenizer, ask.messages, **how))
 

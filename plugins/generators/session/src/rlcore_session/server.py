@@ -1,9 +1,6 @@
 """`SessionServer`: one HTTP server for all sessions, told apart by their tokens."""
 
-from __future__ import annotations
-
 import asyncio
-import gc
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +11,15 @@ import orjson
 from aiohttp import web
 
 from rlcore import ConfigError, GenerationContext
-from rlcore_machine import LOOPBACK, listen
+from rlcore_machine import LOOPBACK, listen, settle_heap, switch_threads_often
 from rlcore_session import anthropic_api, openai_api
 from rlcore_session.chats import TOO_LONG, ApiError, Ask
 from rlcore_session.session import LONG_BYTES, Session
-from rlcore_toolkit import KEEPALIVE_S, SilentConnections, call_in_thread, favor_event_loop
+from rlcore_toolkit import KEEPALIVE_S, SilentConnections, call_in_thread, shorten_http_log
 
 LARGEST_BODY = 64 * 2**20
 BODY_BYTES, BODY_BYTES_PER_TOKEN = 2**20, 64
-"""Of a request: so many, and so many more for each token that a prompt and its response may have."""
+"""The most bytes of a request: so many, and so many more for each token of a prompt and its response."""
 BODY_LIMIT_S = 60.0
 """For a body that was announced to arrive."""
 TOKENS_PER_MESSAGE = 4
@@ -54,12 +51,8 @@ class SessionServer:
         self._runner: web.AppRunner | None = None
         self._silent = SilentConnections()
         self._watch: asyncio.Task[None] | None = None
-        self._url = public_url.rstrip("/")
-
-    @property
-    def url(self) -> str:
+        self.url = public_url.rstrip("/")
         """Where agents find it, by default `http://127.0.0.1:PORT`."""
-        return self._url
 
     async def start(self) -> None:
         """Listens.
@@ -67,9 +60,9 @@ class SessionServer:
         What this process holds by now, all modules of the trainer's among it, is taken out of the garbage
         collector's sight: looking through it would stop every session for a tenth of a second at a time.
         """
-        gc.collect()
-        gc.freeze()
-        favor_event_loop()  # threads tokenise beside it
+        settle_heap()
+        switch_threads_often()  # threads tokenise beside it
+        shorten_http_log()
         app = web.Application(client_max_size=LARGEST_BODY)
         for path, handler, tell in (
             ("/v1/chat/completions", _chat, openai_api.error_body),
@@ -90,7 +83,7 @@ class SessionServer:
         await self._runner.setup()
         await web.SockSite(self._runner, listen(self._address, self._port)).start()
         host, port = self._runner.addresses[0][:2]
-        self._url = self._url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.url = self.url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._watch = asyncio.create_task(self._silent.watch(self._runner.server))
 
     async def close(self) -> None:
@@ -120,17 +113,16 @@ class SessionServer:
                 session, ctx = self._of(request)
                 return await handler(session, ctx, request)
             except RecursionError:
-                error = ApiError(400, "The body is nested too deeply.")
-                return web.json_response(tell(error), status=error.status, headers=NO_RETRY)
+                refusal = ApiError(400, "The body is nested too deeply.")
             except ApiError as error:
-                return web.json_response(tell(error), status=error.status, headers=NO_RETRY)
+                refusal = error
+            return web.json_response(tell(refusal), status=refusal.status, headers=NO_RETRY)
 
         return answer
 
     def _of(self, request: web.Request) -> tuple[Session, GenerationContext]:
-        given = request.headers.get("x-api-key")
-        given = given or request.headers.get("Authorization", "").removeprefix("Bearer ")
-        pair = self._sessions.get(given)
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        pair = self._sessions.get(request.headers.get("x-api-key") or bearer)
         if pair is None:
             raise ApiError(401, "The API key is not that of a session that is under way.")
         return pair
@@ -153,6 +145,8 @@ async def _body(ctx: GenerationContext, request: web.Request) -> tuple[dict[str,
             content = await request.read()
     except TimeoutError:
         raise ApiError(408, f"The body did not arrive within {BODY_LIMIT_S:g} s.") from None
+    except web.RequestPayloadError as error:
+        raise ApiError(400, "The body is not what its Content-Encoding says.") from error
     if len(content) > most:
         raise too_long
     try:
@@ -165,10 +159,7 @@ async def _body(ctx: GenerationContext, request: web.Request) -> tuple[dict[str,
 
 
 async def _ask(
-    read: Callable[[Mapping[str, Any]], Ask],
-    session: Session,
-    ctx: GenerationContext,
-    request: web.Request,
+    read: Callable[[Mapping[str, Any]], Ask], session: Session, ctx: GenerationContext, request: web.Request
 ) -> Ask:
     try:
         body, size = await _body(ctx, request)

@@ -1,7 +1,5 @@
 """`Session`: one sample's conversation with the engine, and what its agent says of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -90,7 +88,7 @@ class Session:
             self._format = self._known_format()
         plan = await self._plan(ask)
         completions = await self._complete(plan, ask, number)
-        turns = [self._said(ask, done, number + place) for place, done in enumerate(completions)]
+        turns = [self._turn(ask, done, number + place) for place, done in enumerate(completions)]
         # the first one is the last of the record, for it is what most clients read
         for turn in reversed(turns):
             self.record.add(plan, turn)
@@ -107,15 +105,12 @@ class Session:
         """What the agent says of its own work. Raises `ApiError` for what is no number or no text."""
         if parts is not None and not isinstance(parts, Mapping):
             raise ApiError(400, f"parts: found {parts!r}, expected an object of numbers.")
-        numbers = {"reward": reward, **(parts or {})}
-        for name, value in numbers.items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (is_number and math.isfinite(value)):
-                raise ApiError(400, f"{name}: found {value!r}, expected a finite number.")
+        number = None if reward is None else _finite("reward", reward)
+        numbers = {name: _finite(f"parts.{name}", value) for name, value in (parts or {}).items()}
         if answer is not None and not isinstance(answer, str):
             raise ApiError(400, f"answer: found {answer!r}, expected a text.")
-        self.reward = self.reward if reward is None else float(reward)
-        self.parts = {**self.parts, **{name: float(value) for name, value in (parts or {}).items()}}
+        self.reward = self.reward if number is None else number
+        self.parts = {**self.parts, **numbers}
         self.answer = self.answer if answer is None else answer
 
     async def count(self, ask: Ask) -> int:
@@ -138,14 +133,13 @@ class Session:
 
     async def _complete(self, plan: Plan, ask: Ask, number: int) -> Sequence[Completion]:
         sampling, sample = self._ctx.sampling, self._sample
-        room = min(
-            sampling.max_tokens - plan.response_length, self._ctx.context_length - len(plan.prompt_ids)
-        )
+        prompt_tokens = len(plan.prompt_ids)
+        room = min(sampling.max_tokens - plan.response_length, self._ctx.context_length - prompt_tokens)
         if room <= 0:
             self.refused_for_length = True
             raise ApiError(
                 400,
-                f"The chat has {len(plan.prompt_ids)} tokens and leaves no room for an answer; "
+                f"The chat has {prompt_tokens} tokens and leaves no room for an answer; "
                 "--max-prompt-tokens and --max-response-tokens bound it.",
                 code=TOO_LONG,
             )
@@ -156,9 +150,7 @@ class Session:
                 seed=turn_seed(sample.seed, number),
                 rid=f"{sample.rollout_id}-{sample.attempt}.{number}",
                 sampling=replace(
-                    sampling,
-                    max_tokens=min(room, ask.max_tokens or room),
-                    stop=(*sampling.stop, *ask.stop),
+                    sampling, max_tokens=min(room, ask.max_tokens or room), stop=(*sampling.stop, *ask.stop)
                 ),
             )
         except RlcoreError as error:
@@ -179,18 +171,17 @@ class Session:
         except ModelError as error:
             raise ApiError(400, str(error)) from error
 
-    def _said(self, ask: Ask, completion: Completion, number: int) -> Turn:
-        parsed = ParsedToolCalls(content=completion.text, calls=())
+    def _turn(self, ask: Ask, completion: Completion, number: int) -> Turn:
+        stop = _stop_in(ask, completion)
+        text = completion.text.partition(stop)[0] if stop else completion.text
+        parsed = ParsedToolCalls(content=text, calls=())
         if ask.tools:
             assert self._format is not None, "a request with tools finds the format"
-            parsed = parse_tool_calls(completion.text, self._format, ask.tools)
+            parsed = parse_tool_calls(text, self._format, ask.tools)
         self.malformed_calls += len(parsed.malformed)
+        arguments = [json.dumps(call.arguments, ensure_ascii=False) for call in parsed.calls]
         calls = tuple(
-            Call(
-                id=f"call_{number}_{place}",
-                name=call.name,
-                arguments=json.dumps(call.arguments, ensure_ascii=False),
-            )
+            Call(id=f"call_{number}_{place}", name=call.name, arguments=arguments[place])
             for place, call in enumerate(parsed.calls)
         )
         finish = "length" if completion.finish_reason == "length" else "tool_calls" if calls else "stop"
@@ -199,12 +190,23 @@ class Session:
             content=parsed.content,
             calls=calls,
             finish=finish,
-            stopped_by=self._stop_in(ask, completion),
+            stopped_by=stop,
             completion=completion,
         )
 
-    def _stop_in(self, ask: Ask, completion: Completion) -> str | None:
-        if not ask.stop or completion.finish_reason != "stop":
-            return None
-        whole = self._ctx.decode(completion.token_ids)
-        return next((text for text in ask.stop if text in whole[len(completion.text) :]), None)
+
+def _stop_in(ask: Ask, completion: Completion) -> str | None:
+    """The first of the request's stop strings, which its answer doesn't show."""
+    found = [stop for stop in ask.stop or () if stop in completion.text]
+    return min(found, key=completion.text.index, default=None)
+
+
+def _finite(name: str, value: object) -> float:
+    """`value` of a report as a float. Raises `ApiError` where it is no finite number."""
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an int beyond floats
+        number = math.inf
+    if not math.isfinite(number):
+        raise ApiError(400, f"{name}: found {value!r}, expected a finite number.")
+    return number

@@ -11,8 +11,6 @@ Nothing but verifiers, what it asks for and the standard library is imported, so
 another environment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Python functions as tools: the schema comes from type hints and docstring."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
@@ -94,7 +92,7 @@ def _description(function: Callable[..., Any]) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, str]:
-    """Of the section `Args:`."""
+    """What the section `Args:` says."""
     _, _, section = (inspect.getdoc(function) or "").partition("Args:\n")
     pairs = _PARAMETER.findall(section.partition("\n\n")[0])
     return {name: " ".join(text.split()) for name, text in pairs}

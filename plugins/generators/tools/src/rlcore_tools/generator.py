@@ -1,7 +1,5 @@
 """Turns of the policy and its tools."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
@@ -19,11 +17,18 @@ from rlcore import (
     Prompt,
     Sample,
     Tokenizer,
-    render_prompt,
-    render_suffix,
     template_text,
 )
-from rlcore_toolkit import ParsedToolCalls, ToolCall, ToolFormat, Trajectory, parse_tool_calls, tool_format
+from rlcore_toolkit import (
+    ParsedToolCalls,
+    ToolCall,
+    ToolFormat,
+    Trajectory,
+    parse_tool_calls,
+    render_prompt,
+    render_suffix,
+    tool_format,
+)
 from rlcore_tools import functions
 from rlcore_tools.config import ToolsConfig
 from rlcore_tools.servers import Server

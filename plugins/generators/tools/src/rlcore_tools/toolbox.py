@@ -1,7 +1,5 @@
 """Tools by their names, and what becomes of a call."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
@@ -40,12 +38,12 @@ class Tool(Protocol):
 
     @property
     def name(self) -> str:
-        """As the model calls it."""
+        """The name that the model calls it by."""
         ...
 
     @property
     def schema(self) -> Mapping[str, Json]:
-        """As chat templates take it: `{"type": "function", "function": {…}}`."""
+        """The form that chat templates take: `{"type": "function", "function": {…}}`."""
         ...
 
     async def call(self, arguments: Mapping[str, Json]) -> str:
@@ -69,7 +67,7 @@ class Toolbox:
 
     @property
     def schemas(self) -> list[Mapping[str, Json]]:
-        """Of all tools, in their order."""
+        """The schemas of all tools, in their order."""
         return [tool.schema for tool in self._tools.values()]
 
     async def call(self, call: ToolCall) -> Result:

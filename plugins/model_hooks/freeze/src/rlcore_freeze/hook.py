@@ -1,7 +1,5 @@
 """The model hook `freeze`."""
 
-from __future__ import annotations
-
 import re
 
 from rlcore import ConfigError, ModelHook, ModelView
@@ -25,7 +23,7 @@ class Freeze(ModelHook):
             parameter.requires_grad_(name not in frozen)
 
     def frozen(self, names: frozenset[str]) -> frozenset[str]:
-        """Of `names`, all of the model's, those that stay as they are."""
+        """Those of `names`, all of the model's, that stay as they are."""
         patterns = self._config.pattern
         for pattern in patterns:
             if not any(re.search(pattern, name) for name in names):

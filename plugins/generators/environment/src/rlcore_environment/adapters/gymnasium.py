@@ -1,7 +1,5 @@
 """Gymnasium's environments, where observations and actions can be said in words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,10 +1,8 @@
 """Tasks of Harbor: the policy works in a shell of a sandbox, and the task's own tests give the reward."""
 
-from __future__ import annotations
-
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -17,9 +15,9 @@ from rlcore_environment.harbor_trial import HarborTrial
 from rlcore_environment.protocol import Step
 from rlcore_environment.source import IGNORE_RUN, IMAGE, TASK
 from rlcore_sandbox import ProgramEnd, Sandbox, SandboxLimits
+from rlcore_toolkit import fenced_blocks
 
 T = TypeVar("T")
-FENCE = re.compile(r"```([^\n`]*)\n(.*?)(?:```|\Z)", re.DOTALL)
 SHELLS = frozenset({"", "bash", "sh", "shell"})
 
 
@@ -37,11 +35,8 @@ class HarborEnvironment:
         if TASK not in metadata:
             raise ValueError("the prompt has no task: expected --task harbor")
         image = metadata.get(IMAGE)
-        task = read_task(
-            Path(str(metadata[TASK])),
-            Path(str(image)) if image else None,
-            ignore_run=bool(metadata.get(IGNORE_RUN)),
-        )
+        folder, root = Path(str(metadata[TASK])), Path(str(image)) if image else None
+        task = read_task(folder, root, ignore_run=bool(metadata.get(IGNORE_RUN)))
         await self._do(lambda: self._begin(task))
         return ""
 
@@ -57,7 +52,10 @@ class HarborEnvironment:
         """The tests, of whatever has been reached."""
         trial, seconds = self._open(), self._config.step_timeout
         rewards = await self._do(lambda: trial.verify(seconds))
-        return Step(reward=_reward(rewards), done=True, metrics=_named(rewards))
+        # the one of that name, or the mean of all
+        reward = rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
+        metrics = {re.sub(r"\W", "_", name): value for name, value in rewards.items()}
+        return Step(reward=reward, done=True, metrics=metrics)
 
     async def close(self) -> None:
         """End the sandbox."""
@@ -108,26 +106,12 @@ class HarborGenerator(EpisodeGenerator):
 
 
 def limits(config: HarborConfig) -> SandboxLimits:
-    """Of the sandbox of a trial."""
-    return SandboxLimits(
-        seconds=config.command_seconds,
-        memory_mib=config.memory_mib,
-        processes=config.processes,
-        files_mib=config.files_mib,
-        output_kib=1024,
-    )
+    """The limits of a trial's sandbox."""
+    limits = {name: getattr(config, name) for name in ("memory_mib", "processes", "files_mib")}
+    return SandboxLimits(seconds=config.command_seconds, output_kib=1024, **limits)
 
 
 def command_of(text: str) -> str | None:
     """The last fenced block of a shell."""
-    blocks = [block for language, block in FENCE.findall(text) if language.strip() in SHELLS]
+    blocks = [block for language, block in fenced_blocks(text) if language in SHELLS]
     return blocks[-1] if blocks else None
-
-
-def _reward(rewards: Mapping[str, float]) -> float:
-    """The one of that name, or the mean of all."""
-    return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
-
-
-def _named(rewards: Mapping[str, float]) -> dict[str, float]:
-    return {re.sub(r"\W", "_", name): value for name, value in rewards.items()}

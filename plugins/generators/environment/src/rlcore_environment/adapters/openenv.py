@@ -1,7 +1,5 @@
 """Environments of OpenEnv: a server of theirs, asked over its WebSocket."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -99,7 +97,11 @@ class OpenEnvEnvironment:
             return _invalid("expected " + (self._server.field or "a JSON object"))
         code, data = await self._ask("step", action)
         if code == "VALIDATION_ERROR":
-            return _invalid("; ".join(_sentence(error) for error in data.get("errors", ())))
+            # what pydantic found on the server's side
+            faults = [
+                (error.get("loc", ()), error.get("msg", "not valid")) for error in data.get("errors", ())
+            ]
+            return _invalid("; ".join(f"{'.'.join(map(str, place))}: {fault}" for place, fault in faults))
         if code:
             raise RuntimeError(_refusal(code, data))
         return Step(
@@ -138,9 +140,8 @@ def find_server(url: str, options: Mapping[str, Json]) -> OpenEnvServer:
         chosen = OpenEnvOptions.model_validate(options)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(
-            f"--generator.options: {'.'.join(map(str, first['loc']))}: {first['msg']}."
-        ) from error
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"--generator.options: {place}: {first['msg']}.") from error
     if not re.match(r"https?://", url):
         raise ConfigError(f"{flag}: expected the URL of an OpenEnv server, such as http://127.0.0.1:8000.")
     url, headers = url.rstrip("/"), _headers(chosen.token_env)
@@ -157,10 +158,8 @@ def find_server(url: str, options: Mapping[str, Json]) -> OpenEnvServer:
 
 def _fields(actions: Mapping[str, Any], seen: Mapping[str, Any], chosen: OpenEnvOptions) -> tuple[str, str]:
     """The action's field that is filled, and the observation's that is shown."""
-    for option, name, names in (
-        ("action", chosen.action, actions),
-        ("observation", chosen.observation, seen),
-    ):
+    options = (("action", chosen.action, actions), ("observation", chosen.observation, seen))
+    for option, name, names in options:
         if name and name.partition(".")[0] not in names:
             offered = ", ".join(sorted({*names} - {"metadata"}))
             raise ConfigError(f"--generator.options: {option}: found {name!r}, expected one of {offered}.")
@@ -186,11 +185,6 @@ def _read(text: str) -> Any:
 
 def _invalid(said: str) -> Step:
     return Step(observation=f"No action: {said}.", metrics={"invalid_actions": 1.0})
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    """A fault that pydantic found on the server's side."""
-    return f"{'.'.join(map(str, error.get('loc', ())))}: {error.get('msg', 'not valid')}"
 
 
 def _refusal(code: str, data: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """TextArena's games for one player."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Environments of `verifiers` 0.1 to 0.3: their own rollout runs, and asks the policy by this adapter."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal
