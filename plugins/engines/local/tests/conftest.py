@@ -1,7 +1,5 @@
 """Tiny random models of several families, and the parts of the server in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     GenerationConfig,
+    GlmMoeDsaConfig,
     GPT2Config,
     LlamaConfig,
     PreTrainedModel,
@@ -20,6 +19,7 @@ from transformers import (
     Qwen2Config,
     Qwen3Config,
     Qwen3MoeConfig,
+    Qwen3NextConfig,
 )
 
 from rlcore_local.testing import END, Local
@@ -54,6 +54,36 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     ),
     "qwen3_moe": lambda: Qwen3MoeConfig(
         **COMMON, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
+    ),
+    "qwen3_next": lambda: Qwen3NextConfig(
+        **COMMON,
+        head_dim=8,
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        rms_norm_eps=1e-2,  # as in the suite of its bridge
+    ),
+    "glm_moe_dsa": lambda: GlmMoeDsaConfig(
+        **{**COMMON, "num_key_value_heads": 4, "pad_token_id": None},  # whose zeros have equal scores
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=8,
+        v_head_dim=8,
+        first_k_dense_replace=1,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        index_topk=4,
+        index_n_heads=16,
+        index_head_dim=16,
+        indexer_types=["full", "shared"],
     ),
     "gemma2": lambda: Gemma2Config(**COMMON, head_dim=8, sliding_window=8, query_pre_attn_scalar=8),
     "gpt2": lambda: GPT2Config(

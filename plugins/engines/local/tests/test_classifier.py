@@ -1,7 +1,5 @@
 """A sequence classifier behind `/classify`: what transformers says, within limits, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -19,8 +17,7 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
 from rlcore.api.errors import ModelError
-from rlcore_local.classifier import Classifier
-from rlcore_local.classify import Classify, make_app
+from rlcore_local.classify import Classifier, Classify, make_app
 from rlcore_local.settings import Settings
 from rlcore_local.testing import LOCAL
 from rlcore_testing.checkpoints import publish_fp8

@@ -1,7 +1,5 @@
 """The server's command, and the checks before a process starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -11,8 +9,7 @@ import pytest
 import torch
 from launches import TOKEN, launch
 
-from rlcore.api.engine import TOKEN_VARIABLE
-from rlcore.api.errors import ConfigError
+from rlcore import TOKEN_VARIABLE, ConfigError
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_local.loading import device_named

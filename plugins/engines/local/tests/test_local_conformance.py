@@ -1,7 +1,5 @@
 """`local` keeps the contract of engines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Both decoders compute what transformers computes, whatever else is in the batch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from rlcore.api.errors import ModelError
-from rlcore.checksums import checksum
+from rlcore import ModelError, checksum
 from rlcore_local.loading import ALIGNMENT
 from rlcore_local.weights import Weights
 from rlcore_toolkit import cpu_kernels
@@ -24,6 +21,8 @@ PATHS = {
     "qwen3": "lean",
     "llama": "lean",
     "qwen3_moe": "generic",
+    "qwen3_next": "generic",
+    "glm_moe_dsa": "generic",
     "gemma2": "generic",
     "gpt2": "generic",
 }
@@ -85,6 +84,24 @@ def test_logprobs_and_scores_are_those_of_transformers(
             assert scores[0][0] is None
             wanted_scores = wanted[i % 2 : len(prompt) - 1]
             torch.testing.assert_close(torch.tensor(logprobs(scores[1:])), wanted_scores, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", PATHS)
+def test_samples_of_one_prompt_alone_do_not_share_what_each_goes_on_with(
+    family: str, model_path: Callable[..., Path], local: Any, transformers_model: Any
+) -> None:
+    path, prompt = model_path(family), PROMPTS[0]
+    engine = local(path)
+    answers = engine.run(
+        [engine.sequence(str(seed), prompt, max_new_tokens=8, sampling_seed=seed) for seed in range(4)]
+    )
+    model = transformers_model(path)
+    outputs = [answers[str(seed)]["output_ids"] for seed in range(4)]
+    assert len(set(map(tuple, outputs))) > 1
+    for seed, output in enumerate(outputs):
+        got = torch.tensor(logprobs(answers[str(seed)]["meta_info"]["output_token_logprobs"]))
+        wanted = expected(model, prompt, output, 1.0)[len(prompt) - 1 :]
+        torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", PATHS)

@@ -1,6 +1,7 @@
 """The experts that the server says it chose are those of transformers' own router."""
 
 import base64
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from rlcore_local.testing import Local
 from rlcore_local.weights import Weights
+from rlcore_testing.nested import FILE, joined
 
 LAYERS, TOP = 2, 2
 
@@ -64,3 +67,17 @@ def test_an_abort_brings_what_was_taken_in(model_path: Callable[..., Path]) -> N
 
 def test_a_dense_model_has_none(model_path: Callable[..., Path]) -> None:
     assert Weights(model_path("qwen3"), torch.float32, None).routed is None
+
+
+def test_experts_in_one_tensor_come_one_by_one(model_path: Callable[..., Path], tmp_path: Path) -> None:
+    path = model_path("qwen3_moe")
+    shutil.copytree(path, tmp_path, dirs_exist_ok=True)
+    apart = load_file(path / FILE)
+    save_file(joined(apart), tmp_path / FILE, metadata={"format": "pt"})
+    weights = Weights(tmp_path, torch.float32, None)
+    assert weights.tensors().keys() == apart.keys()
+    changed = joined({name: tensor + 1 for name, tensor in apart.items()})
+    save_file(changed, tmp_path / FILE, metadata={"format": "pt"})
+    weights.update_from_disk(tmp_path)
+    for name, tensor in weights.tensors().items():
+        assert torch.equal(tensor, apart[name] + 1), name

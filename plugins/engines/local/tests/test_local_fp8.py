@@ -13,11 +13,12 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from rlcore import FP8_DTYPE, Fp8Weights, ModelError, checksum, checksums_of, wire_tensors
+from rlcore import Fp8Weights, ModelError, WeightForms, checksum
 from rlcore_local.requests import RequestError
 from rlcore_local.testing import Local
 from rlcore_local.weights import Weights
 from rlcore_testing.checkpoints import publish_fp8, tensors_of
+from rlcore_toolkit import FP8_DTYPE, checksums_of, wire_tensors
 from rlcore_toolkit.publishers import delta
 
 BLOCK = (8, 12)
@@ -74,7 +75,7 @@ def test_each_way_brings_new_weights(twins: tuple[Path, Path], tmp_path: Path) -
     loaded = {name: one.float() if "scale" in name else one for name, one in tensors_of(small).items()}
     assert checksums_of(before) == checksums_of(loaded)
     changed = {name: one * 1.5 for name, one in tensors_of(full).items()}
-    sent = wire_tensors(changed.items(), "fp32", fp8)
+    sent = wire_tensors(changed.items(), "fp32", WeightForms(fp8=fp8))
     assert sent.keys() == before.keys()
     assert sum(one.dtype == FP8_DTYPE for one in sent.values()) == len(fp8.names)
     delta.write(

@@ -1,7 +1,5 @@
 """How the server starts and ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rlcore_testing.programs import ran
 
 TOKEN = "a-token"
 LIMIT = 60.0
@@ -80,14 +80,7 @@ def is_alive(pid: int) -> bool:
 def test_what_the_user_can_mend_exits_with_2(
     extra: list[str], token: str, message: str, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [*COMMAND, str(tmp_path), *extra],
-        env=environment(token),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = ran(*COMMAND, str(tmp_path), *extra, limit_s=LIMIT, env=environment(token))
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,7 +1,5 @@
 """The draws have the distribution that they should have, and depend on nothing but their key."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

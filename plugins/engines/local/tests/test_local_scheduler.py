@@ -1,7 +1,5 @@
 """Seeds, stops, abort, spans and updates, without a server around them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, decoders, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from rlcore.checksums import checksum
+from rlcore.weights.checksums import checksum
 from rlcore_local import lean
 from rlcore_local.requests import RequestError
 from rlcore_local.weights import SharedTensor
@@ -121,7 +120,22 @@ def test_a_stop_string_is_cut_from_the_text_only(letters_path: Path, local: Any)
     kept = tokenizer.decode(answer["output_ids"], skip_special_tokens=True)
     assert kept == text[: cut + len(stop)]
     whole = engine.run([engine.sequence("whole", [5, 6], stop=stop, no_stop_trim=True, **LONG)])["whole"]
-    assert whole["text"] == text[: cut + len(stop)]
+    assert whole["text"] == kept
+
+
+def test_without_trimming_the_last_token_stays_whole(letters_path: Path, local: Any) -> None:
+    """SGLang's `no_stop_trim` gives the text of all tokens, also where the stop ends inside the last one."""
+    vocab = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"({i})": i for i in range(3, 96)}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<pad>"))
+    tokenizer.decoder = decoders.Fuse()
+    engine = local(letters_path)
+    engine.scheduler.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+    free = engine.run([engine.sequence("free", [5, 6], **LONG)])["free"]
+    stop = f"({free['output_ids'][0]}"  # the first token without its last character
+    whole = engine.run([engine.sequence("whole", [5, 6], stop=stop, no_stop_trim=True, **LONG)])["whole"]
+    assert (whole["text"], whole["output_ids"]) == (f"{stop})", free["output_ids"][:1])
+    cut = engine.run([engine.sequence("cut", [5, 6], stop=stop, **LONG)])["cut"]
+    assert (cut["text"], cut["output_ids"]) == ("", free["output_ids"][:1])
 
 
 def test_abort_gives_what_there_is(model_path: Callable[..., Path], local: Any) -> None:
@@ -235,7 +249,7 @@ def test_a_refused_update_changes_nothing(
         ({"dtype": "int8"}, "has dtype 'int8'"),
     ):
         with pytest.raises(RequestError, match=message):
-            weights.update_from_file(file, [norm.model_copy(update={"name": "model.norm.weight", **change})])
+            weights.update_from_file(file, [norm._replace(**change)])
     assert weights.checksums() == before
 
 

@@ -1,7 +1,5 @@
 """The server as a process, over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -23,7 +21,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from safetensors.torch import load_file, save_file
 
-from rlcore.checksums import checksum
+from rlcore.weights.checksums import checksum
 from rlcore_local import app
 
 TOKEN = "a-token"

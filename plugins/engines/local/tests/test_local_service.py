@@ -1,7 +1,5 @@
 """The service and its compute thread, without HTTP: what becomes of those who wait no longer."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable

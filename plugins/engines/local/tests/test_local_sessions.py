@@ -1,7 +1,5 @@
 """Requests that go out as one: on the real `local` server, and on servers that fail midway."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from rlcore import Completion, EngineClient, EngineError, RefusedError, Sampling, UnreachableError
+from rlcore import Completion, EngineClient, EngineError, RefusedError, Request, Sampling, UnreachableError
 from rlcore_local.client import LocalClient
 from rlcore_local.testing import LOCAL
 from rlcore_machine import together
@@ -42,7 +40,16 @@ async def client(url: str) -> AsyncIterator[EngineClient]:
 def ask(
     client: EngineClient, number: int, session: str | None, *, n: int = 2, sampling: Sampling = SHORT
 ) -> asyncio.Task[list[Completion]]:
-    asked = client.generate((4, 5, 6 + number), sampling, n=n, seed=number, rid=f"r{number}", session=session)
+    asked = client.generate(
+        Request(
+            input_ids=(4, 5, 6 + number),
+            sampling=sampling,
+            n=n,
+            seed=number,
+            rid=f"r{number}",
+            session=session,
+        )
+    )
     return asyncio.create_task(asked)
 
 
@@ -175,7 +182,7 @@ async def test_a_session_has_a_name_and_a_size(client: EngineClient, session: st
 def line(index: int) -> bytes:
     meta = {
         "finish_reason": {"type": "length"},
-        "weight_version": "default",
+        "weight_versions": [{"version": "default", "start": 0}],
         "output_token_logprobs": [[-0.5, index, None]],
     }
     answers = [{"text": "", "output_ids": [index], "meta_info": meta}]
@@ -221,7 +228,7 @@ async def test_one_request_is_sent_for_all() -> None:
         found = await together(asyncio.wait_for(one, LIMIT_S) for one in tasks)
     assert [one.token_ids for (one,) in found] == [(3,), (1,), (0,), (2,)]
     (body,) = bodies
-    assert body["rid"] == [f"r{number}/0/" for number in range(4)]
+    assert body["rid"] == [f"r{number}/0" for number in range(4)]
     assert [params["n"] for params in body["sampling_params"]] == [1, 1, 2, 2]
 
 
@@ -252,3 +259,16 @@ async def test_a_failure_of_the_server_is_told_to_all() -> None:
             with pytest.raises(RefusedError, match="HTTP 500"):
                 await asyncio.wait_for(task, LIMIT_S)
     assert len(bodies) == 1
+
+
+async def test_a_server_of_another_engine_is_refused() -> None:
+    """Such as an SGLang server behind --engine-url: it names no capabilities."""
+
+    async def info(_: web.Request) -> web.Response:
+        return web.json_response({"version": "0.5.23", "tp_size": 1})
+
+    app = web.Application()
+    app.router.add_get("/server_info", info)
+    async with TestServer(app) as server, LocalClient(str(server.make_url("")), "token") as client:
+        with pytest.raises(EngineError, match="expected a JSON object with 'capabilities': it is no engine"):
+            await client.server_info()

@@ -25,7 +25,7 @@ def main() -> int:
     try:
         keep_memory()
         defer_collection()  # until it serves
-        switch_threads_often()
+        switch_threads_often()  # the compute thread holds the lock while it lays out rows and writes answers
         settings, token = parse_settings(sys.argv[1:]), read_token()
         from rlcore_local.process import serve  # torch comes with it, after the settings were checked
 

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from aiohttp import web
@@ -23,36 +23,22 @@ BODY_LIMIT_S = 60.0
 """For a body that was announced to arrive."""
 
 
-class Informs(Protocol):
-    """What a server tells of itself."""
-
-    async def health_generate(self, _: web.Request) -> web.Response:
-        """Whether the model answers."""
-        ...
-
-    async def server_info(self, _: web.Request) -> web.Response:
-        """What is served, and what this server can do."""
-        ...
-
-    async def model_info(self, _: web.Request) -> web.Response:
-        """What is served."""
-        ...
-
-
 ABILITIES = ("seeds", "seeds_siblings", "min_p", "tensor_checksums", "sessions", "packed")
 """What rlcore's client may ask beyond SGLang's protocol (`rlcore.Capabilities`)."""
 
 
-def information(server: Informs) -> dict[str, Handler]:
-    """The paths that every server answers."""
+def information(health: Handler, server: Handler, model: Handler) -> dict[str, Handler]:
+    """The paths that every server answers.
+
+    `health`: whether the model answers. `server`: what is served, and what this server can do. `model`: what
+    is served.
+    """
+    info = {"server_info": server, "model_info": model}
     return {
         HEALTH: _health,
-        "/health_generate": server.health_generate,
-        "/server_info": server.server_info,
+        "/health_generate": health,
         # get_…: the names that SGLang had before.
-        "/get_server_info": server.server_info,
-        "/model_info": server.model_info,
-        "/get_model_info": server.model_info,
+        **{f"/{prefix}{name}": handler for prefix in ("", "get_") for name, handler in info.items()},
     }
 
 
@@ -90,6 +76,8 @@ async def read_body(request: web.Request) -> Any:
             text = await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout(text=f"The body did not arrive within {BODY_LIMIT_S:g} s.") from None
+    except web.RequestPayloadError as error:
+        raise RequestError("The body is not what its Content-Encoding says.") from error
     try:
         return orjson.loads(text) if text else {}
     except orjson.JSONDecodeError as error:

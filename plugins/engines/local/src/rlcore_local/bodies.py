@@ -32,15 +32,7 @@ class SharedBody(UpdateBody):
     """`/update_weights_from_shared_memory`. `path`: relative to the weights directory, or inside it."""
 
     path: str
-    layout: list[tuple[str, str, list[int], int]] = Field(min_length=1)
-
-    @property
-    def tensors(self) -> list[SharedTensor]:
-        """The layout, named."""
-        return [
-            SharedTensor(name=name, dtype=dtype, shape=shape, offset=offset)
-            for name, dtype, shape, offset in self.layout
-        ]
+    layout: list[SharedTensor] = Field(min_length=1)
 
 
 class DeltaBody(UpdateBody):

@@ -1,32 +1,27 @@
 """`/v1/chat/completions`: as much of OpenAI's protocol as a judge needs. No streams, tools or images."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rlcore_local.app import parse
+from rlcore_local.bodies import Body
 from rlcore_local.requests import RequestError, parse_generate
 from rlcore_local.service import Service
 
 
-class Message(BaseModel):
+class Message(Body):
     """One message."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: str
     content: str
 
 
-class ChatBody(BaseModel):
+class ChatBody(Body):
     """What is accepted; `model` is any name, for one model is served. `max_tokens` null: all that fits."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str
     messages: list[Message] = Field(min_length=1)
@@ -48,14 +43,8 @@ class Chat:
         """The answers to a chat, by the model's own template."""
         body = await parse(request, ChatBody)
         prompt = self._prompt(body.messages)
-        params = {
-            "max_new_tokens": body.max_tokens,
-            "temperature": body.temperature,
-            "top_p": body.top_p,
-            "sampling_seed": body.seed,
-            "stop": body.stop,
-            "n": body.n,
-        }
+        params = body.model_dump(include={"temperature", "top_p", "stop", "n"})
+        params |= {"max_new_tokens": body.max_tokens, "sampling_seed": body.seed}
         answers = await self.service.answers(parse_generate({"input_ids": prompt, "sampling_params": params}))
         completion = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",

@@ -24,7 +24,7 @@ class Controls:
     def routes(self) -> dict[str, Handler]:
         """Every path with its handler."""
         return {
-            **information(self),
+            **information(self.health_generate, self.server_info, self.model_info),
             "/v1/loads": self.loads,
             "/update_weights_from_disk": self.update_from_disk,
             "/update_weights_from_shared_memory": self.update_from_shared_memory,
@@ -69,11 +69,7 @@ class Controls:
                 "enable_return_routed_experts": scheduler.weights.routed is not None,
                 "capabilities": sorted(path.strip("/") for path in self.routes()),
                 "paused": scheduler.is_held,
-                "requests": {
-                    "running": running,
-                    "waiting": waiting,
-                    "finished": scheduler.finished_count,
-                },
+                "requests": {"running": running, "waiting": waiting, "finished": scheduler.finished_count},
                 "generated_tokens": scheduler.token_count,
             }
         )
@@ -125,7 +121,7 @@ class Controls:
         body = await parse(request, bodies.SharedBody)
         path = self.service.shared_file(body.path)
         weights = self.scheduler.weights
-        return await self._update(body, lambda: weights.update_from_file(path, body.tensors), "shared memory")
+        return await self._update(body, lambda: weights.update_from_file(path, body.layout), "shared memory")
 
     async def update_from_delta(self, request: web.Request) -> web.Response:
         """What has changed since the version that is held."""

@@ -21,7 +21,7 @@ from rlcore import (
 from rlcore_local.config import LocalConfig
 from rlcore_toolkit import cross_host_ways, is_decoder, publisher_of, publisher_room
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports torch, which takes longer than a plan
     from rlcore import Publisher
 
 
@@ -29,6 +29,7 @@ class LocalEngine(Engine[LocalConfig]):
     """`local`: the server over transformers, the default without a GPU, or without SGLang."""
 
     name = "local"
+    takes_adapters = True
     client = "rlcore_local.client:LocalClient"
     routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     stays_on_cpu = "--engine.device cpu"
@@ -81,10 +82,13 @@ class LocalEngine(Engine[LocalConfig]):
     def room(self, size: int) -> int:
         return publisher_room(self.config.publish, size, bucket_mb=self.config.bucket_mb)
 
-    def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
+    def publisher(
+        self, *, weights_dir: str, model_path: str, dtype: str, external: bool = False
+    ) -> Publisher:
         config, root = self.config, Path(weights_dir)
+        way = "disk" if external else config.publish
         return publisher_of(
-            config.publish,
+            way,
             root,
             Path(model_path),
             self.dtype(dtype),

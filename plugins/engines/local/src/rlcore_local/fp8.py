@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from rlcore import FP8_DTYPE, FP8_SCALE_SUFFIX, Fp8Block, dequantize_fp8
+from rlcore import FP8_SCALE_SUFFIX, Fp8Block
 from rlcore_local.requests import RequestError
+from rlcore_toolkit import FP8_DTYPE, dequantize_fp8
 
 
 class Fp8Held:

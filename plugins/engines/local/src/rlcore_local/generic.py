@@ -1,7 +1,9 @@
-"""Any causal language model that transformers runs with a plain cache of keys and values: slower than `lean`.
+"""Any causal language model whose layers keep keys and values, or states that do not grow (gated delta nets).
+
+Slower than `lean`.
 
 Rows are aligned at their right end, so that each row's next token falls into the same column; the columns
-before a row's first token are masked.
+before a row's first token are masked. A state has no columns.
 """
 
 import inspect
@@ -11,17 +13,27 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, LinearAttentionLayer
 
 from rlcore_local.decoder import PromptTokens
 
-PLAIN_LAYERS = frozenset({"full_attention", "sliding_attention"})
+LINEAR, INDEXED = "linear_attention", "indexed_attention"
+KINDS = frozenset({"full_attention", "sliding_attention", INDEXED, LINEAR})
+"""Kinds of layers: those that keep keys and values by position, some with keys of an indexer; or a
+convolution's state and another."""
+Memory = tuple[Tensor, ...]
+"""What a layer keeps of its rows."""
 
 
 def is_generic(config: Any) -> bool:
-    """Whether every layer's memory is keys and values by position (no recurrent state)."""
+    """Whether every layer is of one of `KINDS`, and one of them at least keeps keys and values."""
+    kinds = set(_kinds(config))
+    return kinds <= KINDS and kinds != {LINEAR} and not getattr(config, "is_encoder_decoder", False)
+
+
+def _kinds(config: Any) -> list[str]:
     text = config.get_text_config()
-    plain = set(getattr(text, "layer_types", None) or ["full_attention"]) <= PLAIN_LAYERS
-    return plain and not getattr(config, "is_encoder_decoder", False)
+    return list(getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers)
 
 
 def _pad_left(tensor: Tensor, columns: int) -> Tensor:
@@ -30,54 +42,83 @@ def _pad_left(tensor: Tensor, columns: int) -> Tensor:
     return torch.cat([tensor.new_zeros(*tensor.shape[:2], missing, tensor.shape[3]), tensor], dim=2)
 
 
-def _keys(cache: Any) -> list[Tensor]:
-    return [layer.keys for layer in cache.layers]
+def _memory(layer: Any) -> Memory:
+    """Keys, values and an indexer's keys [rows, heads, columns, size]; or a convolution's state and the
+    recurrent one.
+    """
+    if isinstance(layer, LinearAttentionLayer):
+        first, second = layer.conv_states[0], layer.recurrent_states[0]
+    else:
+        first, second = layer.keys, layer.values
+    assert first is not None
+    assert second is not None
+    index = getattr(layer, "indexer_keys", None)  # none where a layer uses another's choice
+    return (first, second) if index is None else (first, second, index.unsqueeze(1))
 
 
-def _values(cache: Any) -> list[Tensor]:
-    return [layer.values for layer in cache.layers]
+def _filled(kind: str, memory: Memory | None) -> Any:
+    """A layer of transformers' cache that holds `memory`; None: it is empty."""
+    if kind != LINEAR:
+        layer: Any = DynamicIndexedLayer() if kind == INDEXED else DynamicLayer()
+        if memory is not None:
+            layer.update(*memory[:2])
+        if memory is not None and len(memory) > 2:
+            layer.update_indexer(memory[2].squeeze(1))
+        return layer
+    layer = LinearAttentionLayer()
+    if memory is not None:
+        # Not by `lazy_initialization`, which would fill states of zeros for every layer and token.
+        layer.conv_states[0], layer.recurrent_states[0] = memory
+        layer.conv_kernel_size[0] = memory[0].shape[-1]
+        for is_there in (
+            layer.is_conv_states_initialized,
+            layer.is_recurrent_states_initialized,
+            layer.has_previous_state,
+        ):
+            is_there[0] = True
+    return layer
+
+
+def _copies(kind: str, part: Tensor, count: int) -> Tensor:
+    """`count` rows of a part [1, ...] of a layer's memory. States are written in place, so none is shared."""
+    rows = part.expand(count, *part.shape[1:])
+    return rows.contiguous() if kind == LINEAR else rows
 
 
 class GenericDecoder:
-    """See `decoder.Decoder`. `mask` is 1 where a column holds a token of the row."""
+    """A `decoder.Decoder`. `mask` is 1 where a column holds a token of the row."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
         # transformers 5.24 calls it so, and warns of the name that it had before
         takes = inspect.signature(model.forward).parameters
         self._cache = "cache" if "cache" in takes else "past_key_values"
+        self._kinds = _kinds(model.config)
         self.device: torch.device = model.device
         self.clear()
 
     def refresh(self) -> None:
-        """See `Decoder.refresh`. The parameters are the model's own."""
+        """Nothing is to be done: the parameters are the model's own."""
 
     def clear(self) -> None:
-        """See `Decoder.clear`."""
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
+        self.memories: list[Memory] = []
+        """For each layer, what it keeps of all rows."""
         self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache, last_only: bool) -> Tensor:
         # The columns before the first token would be at -1.
         positions = (mask.cumsum(-1) - 1).clamp_(min=0)[:, -ids.shape[1] :]
-        output = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            use_cache=True,
-            logits_to_keep=1 if last_only else 0,
-            **{self._cache: cache},
-        )
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions, self._cache: cache}
+        output = self.model(**inputs, use_cache=True, logits_to_keep=1 if last_only else 0)
         logits: Tensor = output.logits
         return logits
 
     def prefill(self, prompts: Sequence[PromptTokens]) -> tuple[Tensor, list[list[float] | None]]:
-        """See `Decoder.prefill`. One prompt at a time, so that no padding enters."""
+        """Takes one prompt at a time, so that no padding enters."""
         logits: list[Tensor] = []
         scores: list[list[float] | None] = []
         for prompt in prompts:
-            cache = DynamicCache()
+            cache = self._new_cache()
             ids = torch.tensor([list(prompt.tokens)], device=self.device)
             out = self._forward(ids, torch.ones_like(ids), cache, prompt.score_from is None)[0]
             logits.append(out[-1])
@@ -98,36 +139,44 @@ class GenericDecoder:
 
     def _append(self, cache: DynamicCache, copies: int, length: int) -> None:
         """Put `copies` rows with the contents of a cache of one row behind the others."""
-        new_keys = [key.expand(copies, -1, -1, -1) for key in _keys(cache)]
-        new_values = [value.expand(copies, -1, -1, -1) for value in _values(cache)]
         columns = max(length, self.mask.shape[1])
-        if not self.keys:
-            self.keys, self.values = new_keys, new_values
-        else:
-            self.keys = [self._stack(*pair, columns) for pair in zip(self.keys, new_keys, strict=True)]
-            self.values = [self._stack(*pair, columns) for pair in zip(self.values, new_values, strict=True)]
+        memories = [
+            tuple(_copies(kind, part, copies) for part in _memory(layer))
+            for kind, layer in zip(self._kinds, cache.layers, strict=True)
+        ]
+        if self.memories:
+            memories = [
+                tuple(self._stack(kind, *pair, columns) for pair in zip(held, added, strict=True))
+                for kind, held, added in zip(self._kinds, self.memories, memories, strict=True)
+            ]
+        self.memories = memories
         mask = self.mask.new_zeros(len(self.mask) + copies, columns)
         mask[: len(self.mask), columns - self.mask.shape[1] :] = self.mask
         mask[len(self.mask) :, columns - length :] = 1
         self.mask = mask
 
+    def _new_cache(self, memories: Sequence[Memory | None] = ()) -> DynamicCache:
+        """Transformers' cache with `memories`; without them an empty one."""
+        cache = DynamicCache()
+        memories = memories or [None] * len(self._kinds)
+        cache.layers = [_filled(kind, memory) for kind, memory in zip(self._kinds, memories, strict=True)]
+        return cache
+
     @staticmethod
-    def _stack(held: Tensor, new: Tensor, columns: int) -> Tensor:
+    def _stack(kind: str, held: Tensor, new: Tensor, columns: int) -> Tensor:
+        if kind == LINEAR:
+            return torch.cat([held, new])
         return torch.cat([_pad_left(held, columns), _pad_left(new, columns)])
 
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """See `Decoder.decode`."""
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
-        cache = DynamicCache()
-        for index, (key, value) in enumerate(zip(self.keys, self.values, strict=True)):
-            cache.update(key, value, index)
+        cache = self._new_cache(self.memories)
         logits = self._forward(tokens.to(self.device).unsqueeze(1), self.mask, cache, True)[:, -1]
-        self.keys = _keys(cache)
-        self.values = _values(cache)
+        self.memories = [_memory(layer) for layer in cache.layers]
         return logits
 
     def keep(self, order: Sequence[int]) -> None:
-        """See `Decoder.keep`. Columns that no row uses any more are dropped."""
+        """Drops the columns that no row uses any more, too."""
         if not order:
             self.clear()
             return
@@ -135,5 +184,8 @@ class GenericDecoder:
         mask = self.mask[rows]
         first = int(mask.any(0).int().argmax())
         self.mask = mask[:, first:]
-        self.keys = [key[rows, :, first:] for key in self.keys]
-        self.values = [value[rows, :, first:] for value in self.values]
+        # a state is a tensor of rows alone
+        cut = [(rows,) if kind == LINEAR else (rows, slice(None), slice(first, None)) for kind in self._kinds]
+        self.memories = [
+            tuple(part[places] for part in memory) for places, memory in zip(cut, self.memories, strict=True)
+        ]

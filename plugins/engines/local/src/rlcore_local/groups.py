@@ -1,7 +1,5 @@
 """Weights that a trainer broadcasts: the groups, and the bodies of the endpoints that use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -78,7 +76,7 @@ class Groups:
                 limit_s=LIMIT_S,
             )
 
-        self._groups[body.group_name] = await _done(meet)
+        self._groups[body.group_name] = await _in_thread(meet)
 
     def leave(self, body: LeaveBody) -> None:
         """Forget a group."""
@@ -96,7 +94,7 @@ class Groups:
             for dtype, shape in zip(dtypes, body.shapes, strict=True)
         ]
         received = torch.empty(sum(sizes), dtype=torch.uint8)
-        await _done(lambda: group.broadcast(received))
+        await _in_thread(lambda: group.broadcast(received))
         # A view of another dtype must begin at a multiple of its size: the copy does.
         parts = [part.clone() for part in received.split(sizes)]
         return {
@@ -105,7 +103,7 @@ class Groups:
         }
 
 
-async def _done(work: Callable[[], T]) -> T:
+async def _in_thread(work: Callable[[], T]) -> T:
     """`work()` in a thread, so that the server answers meanwhile."""
     try:
         return await call_in_thread(work)

@@ -1,7 +1,5 @@
 """`JointRequests`: generation requests that begin together, sent as one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
@@ -22,12 +20,6 @@ class JointMember:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
-    @property
-    def rid(self) -> str:
-        """The request's id."""
-        rid: str = self.body["rid"]
-        return rid
-
 
 class JointRequests:
     """The requests of the session "NAME/N" to one server.
@@ -40,7 +32,7 @@ class JointRequests:
     def __init__(
         self,
         url: str,
-        session: str,
+        name: str,
         lines: Callable[[Mapping[str, Any]], AsyncGenerator[Any, None]],
         *,
         timeout_s: float,
@@ -50,12 +42,12 @@ class JointRequests:
     ) -> None:
         """`url`: of the server; `lines`: what it answers to a body, line by line. `slots`: the one request
         takes one. `abort`: ends a request by its rid. `spawn`: makes a task, which the end of the client
-        cancels. Raises EngineError where `session` is none.
+        cancels. Raises EngineError where `name` is not that of a session.
         """
-        name, _, size = session.rpartition("/")
-        if not name or not size.isdecimal() or int(size) < 1:
-            raise EngineError(f"session: found {session!r}, expected NAME/N with a number of requests.")
-        self.name = session
+        prefix, _, size = name.rpartition("/")
+        if not prefix or not size.isdecimal() or int(size) < 1:
+            raise EngineError(f"A session is called {name!r}, expected NAME/N with a number of requests.")
+        self.name = name
         self._url = url
         self._lines = lines
         self._slots = slots
@@ -114,17 +106,17 @@ class JointRequests:
         if self._is_left:
             sending.cancel()
         elif not sending.done():
-            self._spawn(self._end(member.rid))
+            self._spawn(self._end(member))
 
-    async def _end(self, rid: str) -> None:
+    async def _end(self, member: JointMember) -> None:
         with contextlib.suppress(EngineError):
-            await self._abort(rid)
+            await self._abort(member.body["rid"])
 
     async def _send(self) -> None:
         async with self._slots:
             awaited = (member for member in self._members if not member.answers.done())
             # By id, not by arrival: the engine then computes the same batch in every run.
-            members = sorted(awaited, key=lambda member: member.rid)
+            members = sorted(awaited, key=lambda member: str(member.body["rid"]))
             if not members:
                 return
             differing = {

@@ -31,7 +31,7 @@ def is_lean(config: Any) -> bool:
         return False
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     # These two recompute their frequencies from the length at hand, so that no table can be made ahead.
-    fixed_rope = config.rope_parameters["rope_type"] not in ("dynamic", "longrope")
+    fixed_rope = config.rope_parameters.get("rope_type") not in (None, "dynamic", "longrope")
     return layer_types == {"full_attention"} and fixed_rope
 
 
@@ -68,7 +68,7 @@ def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 
 
 class LeanDecoder:
-    """See `decoder.Decoder`. Keys and values live in [layer, 2, row, kv head, position, head size].
+    """A `decoder.Decoder`. Keys and values live in [layer, 2, row, kv head, position, head size].
 
     `rows` are in use, and of each the first `used` positions; one may become `longest` tokens long.
     """
@@ -121,7 +121,7 @@ class LeanDecoder:
         )
 
     def refresh(self) -> None:
-        """See `Decoder.refresh`. Only the query and key norms are copies, one a head."""
+        """Copies the query and key norms, one a head; all other parameters are the model's own."""
         for joined, q_weight, k_weight in self._norm_refs:
             joined[: self.heads] = q_weight
             joined[self.heads :] = k_weight
@@ -178,7 +178,6 @@ class LeanDecoder:
         return x + _linear(F.silu(gate) * up, layer.down.weight, layer.down.bias)
 
     def prefill(self, prompts: Sequence[PromptTokens]) -> tuple[Tensor, list[list[float] | None]]:
-        """See `Decoder.prefill`."""
         logits: list[Tensor] = []
         scores: list[list[float] | None] = []
         for chunk in _chunks(prompts):
@@ -225,7 +224,6 @@ class LeanDecoder:
         return scores
 
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """See `Decoder.decode`."""
         positions = int(lengths.max()) + 1  # on the host: no wait for a GPU
         self._reserve(self.rows, positions)
         tokens, lengths = (x.to(self.device, non_blocking=True) for x in (tokens, lengths))
@@ -261,7 +259,6 @@ class LeanDecoder:
         return attended.flatten(1)
 
     def keep(self, order: Sequence[int]) -> None:
-        """See `Decoder.keep`."""
         moved = [(new, old) for new, old in enumerate(order) if new != old]
         if moved:
             new, old = torch.tensor(moved, device=self.device).unbind(1)
@@ -271,7 +268,6 @@ class LeanDecoder:
         self.rows = len(order)
 
     def clear(self) -> None:
-        """See `Decoder.clear`."""
         self.rows = 0
         self.longest = 0
         self.used = 0

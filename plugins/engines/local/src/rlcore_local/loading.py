@@ -8,6 +8,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from rlcore import ModelError, first_line
+from rlcore_local.files import tensor_names
+from rlcore_toolkit import decoder_config
 
 ALIGNMENT = 64
 """Bytes, as torch allocates. On some processors MKL's last bit depends on where a matrix begins, and within a
@@ -17,14 +19,19 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def load_config(model_path: Path) -> Any:
-    """config.json."""
+    """The decoder's config in config.json; the quantization is of the whole model."""
     if not (model_path / "config.json").is_file():
         raise ModelError(f"--model-path {model_path} is not a model directory: it has no config.json.")
     try:
-        return AutoConfig.from_pretrained(model_path, local_files_only=True)
+        config = AutoConfig.from_pretrained(model_path, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         reason = first_line(error)
         raise ModelError(f"--model-path {model_path}: config.json cannot be used: {reason}.") from error
+    text = decoder_config(config, tensor_names(model_path))
+    if hasattr(config, "quantization_config"):
+        text.quantization_config = config.quantization_config
+    text.architectures = text.architectures or config.architectures
+    return text
 
 
 def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype) -> PreTrainedModel:
@@ -37,6 +44,9 @@ def load_weights(models: Any, model_path: Path, config: Any, dtype: torch.dtype)
         raise ModelError(
             f"--model-path {model_path}: the weights cannot be loaded: {first_line(error)}."
         ) from error
+    for name, weight in model.named_parameters():
+        if weight.dtype.itemsize > 1 and not weight.isfinite().all():
+            raise ModelError(f"--model-path {model_path}: the weight {name!r} holds NaN or infinity.")
     return _for_inference(model)
 
 
@@ -86,13 +96,15 @@ def device_named(name: str) -> torch.device:
     return torch.device("cuda" if on_gpu else "cpu")
 
 
-def context_length_of(config: Any, asked: int | None) -> int:
-    """As asked, or the model's own."""
-    own: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if own is None and asked is None:
+def context_length_of(config: Any, length: int | None) -> int:
+    """The length that was asked for, or the model's own."""
+    most: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if most is None and length is None:
         raise ModelError(
             "--context-length must be given, because the model states no max_position_embeddings."
         )
-    if own is not None and asked is not None and asked > own:
-        raise ModelError(f"--context-length {asked} is more than the model's max_position_embeddings {own}.")
-    return asked or own or 0
+    if most is not None and length is not None and length > most:
+        raise ModelError(
+            f"--context-length {length} is more than the model's max_position_embeddings {most}."
+        )
+    return length or most or 0

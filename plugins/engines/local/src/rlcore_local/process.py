@@ -7,11 +7,11 @@ import signal
 import threading
 import traceback
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
-from rlcore import ConfigError, classifier_of, torch_dtype
+from rlcore import ConfigError, Tokenizer, classifier_of, torch_dtype, turn_ends
 from rlcore_local import classify
 from rlcore_local.app import Handler
 from rlcore_local.loading import load_config, load_tokenizer
@@ -22,7 +22,7 @@ from rlcore_local.service import Service
 from rlcore_local.settings import Settings
 from rlcore_local.weights import Weights, stop_token_ids
 from rlcore_machine import compute_threads, settle_heap
-from rlcore_toolkit import KEEPALIVE_S, SilentConnections, favor_event_loop
+from rlcore_toolkit import KEEPALIVE_S, SilentConnections, shorten_http_log
 
 
 def serve(settings: Settings, token: str) -> None:
@@ -32,12 +32,12 @@ def serve(settings: Settings, token: str) -> None:
 
 async def _serve(settings: Settings, token: str) -> None:
     loop = asyncio.get_running_loop()
-    favor_event_loop()  # the compute thread holds the lock while it writes answers or lays out rows
     for number in (signal.SIGTERM, signal.SIGINT):
         # The compute thread may be deep in a product of matrices, and nothing is worth waiting for.
         loop.add_signal_handler(number, os._exit, 0)
     app = await _app(settings, token, loop)
     silent = SilentConnections()
+    shorten_http_log()
 
     @web.middleware
     async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -105,6 +105,8 @@ def _load(settings: Settings, loop: asyncio.AbstractEventLoop) -> Service:
     stop_ids = stop_token_ids(settings.model_path, weights.model.config)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         stop_ids |= {tokenizer.eos_token_id}
+    if tokenizer is not None:
+        stop_ids |= {end.token_id for end in turn_ends(cast(Tokenizer, tokenizer))}
     service = Service(
         settings, scheduler, tokenizer=tokenizer, context_length=weights.context_length, stop_ids=stop_ids
     )

@@ -3,18 +3,11 @@
 import uuid
 from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 MAX_STOP_STRINGS = 32
 MAX_SAMPLES = 4096
-"""Of one prompt."""
+"""The most samples of one prompt."""
 
 
 class RequestError(ValueError):
@@ -67,33 +60,25 @@ class SamplingParams(BaseModel):
         return [text for text in stops if text] if isinstance(stops, list) else stops
 
 
-ROUTER_DEFAULTS = (
-    ("model", None),
-    ("return_text_in_logprobs", False),
-    ("log_metrics", True),
-    ("return_hidden_states", False),
-    ("background", False),
-    ("no_logs", False),
-    ("return_bytes", False),
-    ("return_entropy", False),
-)
+_UNASKED = ("return_text_in_logprobs", "return_hidden_states", "background", "no_logs", "return_bytes")
+ROUTER_DEFAULTS = {"model": None, "log_metrics": True, **dict.fromkeys((*_UNASKED, "return_entropy"), False)}
 """Fields, with their values, that sglang-router (0.3) adds to every request."""
 
 
 class InputBody(BaseModel):
-    """One text or a batch."""
+    """The JSON of `/classify`: one text or a batch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     input_ids: list[int] | list[list[int]] | None = None
     text: str | list[str] | None = None
+    rid: str | list[str] | None = None
 
 
 class GenerateBody(InputBody):
     """The JSON of `/generate`: one prompt or a batch; lists beside a batch have one entry a prompt."""
 
     sampling_params: dict[str, Any] | list[dict[str, Any]] | None = None
-    rid: str | list[str] | None = None
     return_logprob: bool | list[bool] | None = None
     logprob_start_len: int | list[int] | None = None
     return_routed_experts: bool = False
@@ -106,7 +91,7 @@ class GenerateBody(InputBody):
         """What asks for nothing beyond this server counts as not given."""
         if not isinstance(body, dict):
             return body
-        return {key: value for key, value in body.items() if (key, value) not in ROUTER_DEFAULTS}
+        return {key: value for key, value in body.items() if (key, value) not in ROUTER_DEFAULTS.items()}
 
 
 class Ask(BaseModel):
@@ -158,7 +143,7 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
         raise RequestError(explain(error)) from error
     if alike and len({param.n for param in params}) > 1:
         raise RequestError("sampling_params.n: must be the same for all prompts of a batch")
-    rids = rids_of(parsed.rid, count, is_batch)
+    rids = rids_of(parsed, count, is_batch)
     logprobs = _spread(parsed.return_logprob, False, count, "return_logprob")
     starts = _spread(parsed.logprob_start_len, -1, count, "logprob_start_len")
     asks = [
@@ -213,11 +198,11 @@ def _spread(value: Any, default: Any, count: int, name: str) -> list[Any]:
     return value
 
 
-def rids_of(rid: str | list[str] | None, count: int, is_batch: bool) -> list[tuple[str, str]]:
+def rids_of(body: InputBody, count: int, is_batch: bool) -> list[tuple[str, str]]:
     """(rid of the request, rid of the prompt) for each prompt."""
-    if isinstance(rid, list):
-        if len(set(rid)) < len(rid):
+    if isinstance(body.rid, list):
+        if len(set(body.rid)) < len(body.rid):
             raise RequestError("Duplicate request IDs detected within the request")
-        return [(each, each) for each in _spread(rid, "", count, "rid")]
-    base = rid or uuid.uuid4().hex
+        return [(rid, rid) for rid in _spread(body.rid, "", count, "rid")]
+    base = body.rid or uuid.uuid4().hex
     return [(base, f"{base}_{index}" if is_batch else base) for index in range(count)]

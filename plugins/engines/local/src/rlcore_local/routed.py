@@ -32,7 +32,7 @@ class RoutedExperts:
 
     @classmethod
     def of(cls, model: Any) -> RoutedExperts | None:
-        """Of a decoder with experts; None for any other model."""
+        """Listens to a decoder with experts; None for any other model."""
         config = model.config.get_text_config()
         if not getattr(config, "num_experts_per_tok", None):
             return None
@@ -40,7 +40,7 @@ class RoutedExperts:
         return routed if routed._heard else None
 
     def take(self) -> list[Routes]:
-        """Of each forward since the last call, its tokens in order."""
+        """The experts of each forward since the last call, its tokens in order."""
         routes = [self._joined(forward) for forward in self._forwards]
         self._forwards = []
         return routes

@@ -115,15 +115,17 @@ class Sequence:
         return text
 
     def _text(self, tokenizer: PreTrainedTokenizerBase | None) -> str:
-        """The text without the stop token or string that ended it; empty for a model without a tokenizer."""
+        """The text without the stop token or string that ended it; empty for a model without a tokenizer.
+
+        With `no_stop_trim` it is the text of all tokens, as SGLang's.
+        """
         if tokenizer is None:
             return ""
+        if self.params.no_stop_trim:
+            return self._decode(tokenizer, self.output)
         matched = (self.finish or {}).get("matched")
-        trim = not self.params.no_stop_trim
-        text = self._decode(tokenizer, self.output[:-1] if trim and isinstance(matched, int) else self.output)
-        if isinstance(matched, str) and (place := text.find(matched)) >= 0:
-            return text[: place if trim else place + len(matched)]
-        return text
+        text = self._decode(tokenizer, self.output[:-1] if isinstance(matched, int) else self.output)
+        return text.partition(matched)[0] if isinstance(matched, str) else text
 
     def answer(self, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, Any]:
         """SGLang's JSON object for the sample as it stands."""
@@ -159,11 +161,11 @@ class Sequence:
 
     def _spans(self) -> list[dict[str, Any]]:
         """SGLang's spans, `end` exclusive. A version without tokens shows only where there is no other."""
-        made = [entry for entry in self.versions if entry[0] < len(self.output)] or self.versions[-1:]
-        ends = [start for start, _ in made[1:]] + [len(self.output)]
+        spans = [entry for entry in self.versions if entry[0] < len(self.output)] or self.versions[-1:]
+        ends = [start for start, _ in spans[1:]] + [len(self.output)]
         return [
             {"version": version, "start": start, "end": end}
-            for (start, version), end in zip(made, ends, strict=True)
+            for (start, version), end in zip(spans, ends, strict=True)
         ]
 
     def _scored(self) -> tuple[list[int], list[float | None]]:
@@ -174,7 +176,7 @@ class Sequence:
 
 
 def rows(ids: list[int], logprobs: Iterable[float | None]) -> list[TokenLogprob]:
-    """As SGLang writes them."""
+    """One row a token, in SGLang's form."""
     return [[logprob, token, None] for logprob, token in zip(logprobs, ids, strict=True)]
 
 

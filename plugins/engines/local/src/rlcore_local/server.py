@@ -82,19 +82,19 @@ class Generate:
             raise RequestError(f"stream: must be false with Accept: {LINES}")
         prompts: dict[int, list[Sequence]] = {}
         refused = b""
-        known: set[str] = set()
+        rids: set[str] = set()
         for index, ask in enumerate(asks.asks):
             try:
                 # Each by itself: a prompt that is refused refuses no other.
-                made = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
-                if not known.isdisjoint(sequence.rid for sequence in made):
+                samples = self.service.sequences(Asks(asks=[ask], is_single=False, stream=False))
+                if not rids.isdisjoint(sequence.rid for sequence in samples):
                     raise RequestError("Duplicate request IDs detected within the request")
             except RequestError as error:
                 refused += _line(index, error={"message": str(error)})
                 continue
-            prompts[index] = made
-            known.update(sequence.rid for sequence in made)
-        sequences = [sequence for made in prompts.values() for sequence in made]
+            prompts[index] = samples
+            rids.update(sequence.rid for sequence in samples)
+        sequences = [sequence for samples in prompts.values() for sequence in samples]
         for order, sequence in enumerate(sequences):
             sequence.order = order
         response = web.StreamResponse(headers={"Content-Type": LINES})
@@ -123,8 +123,8 @@ class Generate:
 
 async def _answered(prompts: Mapping[int, list[Sequence]], answers: Answers) -> AsyncIterator[bytes]:
     """The lines of those of `prompts` whose samples have all ended, as they do. `answers`: to the samples."""
-    prompt_of = {sequence: index for index, made in prompts.items() for sequence in made}
-    left = {index: len(made) for index, made in prompts.items()}
+    prompt_of = {sequence: index for index, samples in prompts.items() for sequence in samples}
+    left = {index: len(samples) for index, samples in prompts.items()}
     newest: dict[Sequence, Answer] = {}
     while left:
         ended = [await answers.get()] + [answers.get_nowait() for _ in range(answers.qsize())]
@@ -140,5 +140,5 @@ async def _answered(prompts: Mapping[int, list[Sequence]], answers: Answers) -> 
             yield b"".join(lines)
 
 
-def _line(index: int, **said: Any) -> bytes:
-    return orjson.dumps({"index": index, **said}) + b"\n"
+def _line(index: int, **fields: Any) -> bytes:
+    return orjson.dumps({"index": index, **fields}) + b"\n"

@@ -17,7 +17,7 @@ from rlcore_local.settings import Settings
 T = TypeVar("T")
 Answer = dict[str, Any]
 Answers = asyncio.Queue[tuple[Sequence, Answer]]
-"""Of all samples of a request, as they come."""
+"""The answers to all samples of a request, as they come."""
 
 
 MAX_TEXT = 1 << 20
@@ -85,29 +85,29 @@ class Service:
 
     def sequences(self, asks: Asks) -> list[Sequence]:
         """The samples that a request asks for, prompt by prompt; `RequestError` where one cannot be had."""
-        made = [
+        samples = [
             sequence
             for ask, prompt in [(ask, self._checked_prompt(ask)) for ask in asks.asks]
             for sequence in self._samples(ask, prompt, asks.stream)
         ]
-        for order, sequence in enumerate(made):
+        for order, sequence in enumerate(samples):
             sequence.order = order
             if sequence.rid in self._rids:
                 raise RequestError(f"Duplicate request ID detected: {sequence.rid}")
-        return made
+        return samples
 
     def _checked_prompt(self, ask: Ask) -> list[int]:
         prompt = token_ids(ask.prompt, self.tokenizer, self.vocab_size)
-        length, asked = len(prompt), ask.params.max_new_tokens or 0
+        length, most = len(prompt), ask.params.max_new_tokens or 0
         if length >= self.context_length:
             raise RequestError(
                 f"The input ({length} tokens) is longer than the model's context length "
                 f"({self.context_length} tokens)."
             )
-        if length + asked > self.context_length:
+        if length + most > self.context_length:
             raise RequestError(
                 "Requested token count exceeds the model's maximum context length of "
-                f"{self.context_length} tokens: {length} of the input and {asked} for the completion."
+                f"{self.context_length} tokens: {length} of the input and {most} for the completion."
             )
         if not -1 <= ask.logprob_start_len < length:
             raise RequestError(

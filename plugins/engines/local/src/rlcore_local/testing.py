@@ -1,7 +1,5 @@
 """For tests: the engine as a part, and its scheduler in this process, without its thread and its server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,28 +28,24 @@ class Local:
     """Samples go in, and come out finished."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        max_batch: int = 8,
-        dtype: torch.dtype = torch.float32,
-        device: str = "cpu",
+        self, path: Path, *, max_batch: int = 8, dtype: torch.dtype = torch.float32, device: str = "cpu"
     ) -> None:
         self.answers: dict[str, dict[str, Any]] = {}
         self.scheduler = Scheduler(max_batch, self._take)
         self.scheduler.weights = Weights(path, dtype, None, device)
 
     def _take(self, answers: list[tuple[Sampled, dict[str, Any]]]) -> None:
-        self.answers.update({sampled.rid: answer for sampled, answer in answers})
+        for sequence, answer in answers:
+            self.answers[sequence.rid] = answer
 
     @staticmethod
-    def sequence(rid: str, prompt: list[int], *, score_from: int | None = None, **params: Any) -> Sampled:
+    def sequence(name: str, prompt: list[int], *, score_from: int | None = None, **params: Any) -> Sampled:
         """A sample with a seed of `sampling_seed` (0)."""
         checked = SamplingParams(**{"max_new_tokens": 12, **params})
         assert checked.max_new_tokens is not None
         return Sampled(
-            rid=rid,
-            request=rid,
+            rid=name,
+            request=name,
             order=0,
             prompt=prompt,
             params=checked,

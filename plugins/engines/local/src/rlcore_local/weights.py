@@ -1,21 +1,23 @@
 """The weights of the served model: loaded, replaced in place, and summed up, by their Hugging Face names."""
 
 import json
+import math
 import mmap
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
-from safetensors import safe_open
+from pydantic import Field
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from rlcore import FP8_SCALE_SUFFIX, DeltaError, ModelError, checksum, fp8_block
+from rlcore_local.adapter import HeldAdapter
 from rlcore_local.decoder import Decoder
+from rlcore_local.files import Files
 from rlcore_local.fp8 import Fp8Held
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
@@ -29,13 +31,10 @@ from rlcore_local.loading import (
 )
 from rlcore_local.requests import RequestError
 from rlcore_local.routed import RoutedExperts
-from rlcore_toolkit import Offload, apply_delta, by_rows, copy_into
+from rlcore_toolkit import Offload, adapter_place, apply_delta, by_rows, copy_into
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float8_e4m3fn": torch.float8_e4m3fn,
+DTYPES: Mapping[str, torch.dtype] = {
+    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float8_e4m3fn")
 }
 """The names of dtypes on the wire."""
 
@@ -43,23 +42,13 @@ DTYPES = {
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
-class SharedTensor(BaseModel):
+class SharedTensor(NamedTuple):
     """Where one tensor lies in a shared file: C order, little-endian, `offset` in bytes from the start."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
 
     name: str
     dtype: str
     shape: list[int]
-    offset: int = Field(ge=0)
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+    offset: Annotated[int, Field(ge=0)]
 
 
 class Weights:
@@ -90,15 +79,23 @@ class Weights:
         }
         disk_names = revert_weight_conversion(self.model, dict(self._parameters)).keys()
         self._is_converted = disk_names != self._parameters.keys()
+        files = Files(model_path, AutoModelForCausalLM, self.model.config)
+        self._beside = {
+            name for name in files.names() if name.removesuffix(FP8_SCALE_SUFFIX) not in disk_names
+        }
+        self._adapter = HeldAdapter()
         self._beyond: dict[str, Tensor] = {}
-        """Of layers for multi-token prediction, as they were published last: held, and not used."""
+        """What the files have beside the decoder (a vision tower, layers for multi-token prediction), as it
+        was published last: held, and not used."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights by the names and shapes that they have on disk; a tied output matrix is left out.
 
         Those in FP8 come with their scales. Where a family is held otherwise in memory (fused experts), some
-        are copies.
+        are copies. Of an adapter that was published, its tensors alone: the base was never published.
         """
+        if self._adapter.tensors:
+            return self._adapter.tensors
         return {**self._used(), **self._fp8.tensors, **self._beyond}
 
     def _used(self) -> dict[str, Tensor]:
@@ -118,7 +115,7 @@ class Weights:
 
     def release(self) -> None:
         """Move the weights from a GPU to host memory, until `reclaim`."""
-        self._offload.move(self._parameters.values())
+        self._offload.move([*self._parameters.values(), *self._adapter.base.values()])
 
     def reclaim(self) -> None:
         """Undo `release`."""
@@ -129,8 +126,8 @@ class Weights:
         if not (model_path / "config.json").is_file():
             raise RequestError(f"model_path: {model_path} is not a model directory (it has no config.json)")
         try:
-            files = sorted(model_path.glob("*.safetensors"))
-            self._replace({name: tensor for file in files for name, tensor in _read(file)}, complete=True)
+            files = Files(model_path, AutoModelForCausalLM, self.model.config)
+            self._replace(dict(files.tensors()), complete=True)
         except OSError as error:
             raise RequestError(f"model_path: {model_path} cannot be read: {error}") from error
 
@@ -162,12 +159,20 @@ class Weights:
         """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
         self._require_here()
         held = self._used()
-        beyond = {name: tensor for name, tensor in new.items() if _is_beyond(name, self.model.config)}
+        config = self.model.config
+        adapter = {name: tensor for name, tensor in new.items() if adapter_place(name)[0]}
+        new = {name: tensor for name, tensor in new.items() if name not in adapter}
+        brings_whole = bool(new)
+        merged = self._merged(adapter, held)
+        complete = complete and not adapter
+        beyond = {
+            name: tensor for name, tensor in new.items() if name in self._beside or _is_beyond(name, config)
+        }
         small, new = self._fp8.split({name: tensor for name, tensor in new.items() if name not in beyond})
         if complete and (lacking := sorted(self._fp8.tensors.keys() - small.keys())):
             raise RequestError(f"{len(lacking)} tensors are missing, among them {lacking[0]!r}")
         new |= self._fp8.stand_for(small)
-        new = {name: tensor for name, tensor in new.items() if name not in self._tied}
+        new = {name: tensor for name, tensor in new.items() if name not in self._tied} | merged
         if unknown := sorted(new.keys() - held.keys()):
             raise RequestError(f"{len(unknown)} tensors are not of this model, among them {unknown[0]!r}")
         if complete and (missing := sorted(held.keys() - new.keys())):
@@ -176,13 +181,25 @@ class Weights:
             if tensor.shape != held[name].shape:
                 was, wanted = list(tensor.shape), list(held[name].shape)
                 raise RequestError(f"{name}: the shape is {was}, but the model has {wanted}")
+        base = {name: held[name].clone() for name in merged if name not in self._adapter.base}
         source = self._converted({**held, **new}) if self._is_converted else new
         for name, tensor in source.items():
             copy_into(self._parameters[name], tensor)
         self._fp8.keep(small)
+        if adapter:
+            self._adapter.keep(adapter, base)
+        elif brings_whole:  # a delta may bring nothing
+            self._adapter.forget()
         # copies: what comes may be a file that is mapped
         self._beyond |= {name: tensor.clone() for name, tensor in beyond.items()}
         self.decoder.refresh()
+
+    def _merged(self, adapter: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Whole weights by new tensors of the adapter. `RequestError`."""
+        merged = self._adapter.merged(adapter, held)
+        if small := sorted(merged.keys() & self._fp8.tensors.keys()):
+            raise RequestError(f"{small[0]}: it is FP8, to which no adapter can be added")
+        return merged
 
     def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors as on disk, in the form that the model has in memory."""
@@ -222,14 +239,15 @@ def load_full(
 ) -> tuple[PreTrainedModel, Fp8Held]:
     """The model of `config` with full weights, as `load_model`. `models`: as for `load_weights`."""
     block = fp8_block(getattr(config, "quantization_config", None))
-    if block is None:
-        return load_weights(models, model_path, config, dtype), Fp8Held(None, {})
-    del config.quantization_config  # transformers would compute in FP8, for which it needs a GPU
     try:
-        files = sorted(model_path.glob("*.safetensors"))
-        every = (pair for file in files for pair in _read(file))
-        tensors = {name: tensor for name, tensor in every if not _is_beyond(name, config)}
-        held = Fp8Held.of(block, tensors)
+        files = Files(model_path, models, config)
+        if block is None and not files.has_joined:
+            return load_weights(models, model_path, config, dtype), Fp8Held(None, {})
+        tensors = {name: tensor for name, tensor in files.tensors() if not _is_beyond(name, config)}
+        held = Fp8Held(None, {})
+        if block is not None:
+            del config.quantization_config  # transformers would compute in FP8, for which it needs a GPU
+            held = Fp8Held.of(block, tensors)
         small, full = held.split(tensors)
         with torch.device("meta"):
             kind = type(models.from_config(config))
@@ -247,16 +265,8 @@ def _is_beyond(name: str, config: Any) -> bool:
 
 def is_lean_or_generic(config: Any) -> bool:
     """Whether either decoder serves this config."""
-    known = type(config) in AutoModelForCausalLM._model_mapping
-    return known and (is_generic(config) or is_lean(config))
-
-
-def _read(file: Path) -> Iterator[tuple[str, Tensor]]:
-    """Scales of FP8 weights come as fp32, as they do in a publication; some are published in bf16."""
-    with safe_open(file, framework="pt") as opened:
-        for name in opened.keys():  # noqa: SIM118 - not a mapping, it has no __iter__
-            tensor = opened.get_tensor(name)
-            yield name, tensor.float() if name.endswith(FP8_SCALE_SUFFIX) else tensor
+    is_causal = type(config) in AutoModelForCausalLM._model_mapping
+    return is_causal and (is_generic(config) or is_lean(config))
 
 
 def _view(mapped: mmap.mmap, entry: SharedTensor) -> Tensor:
@@ -264,9 +274,10 @@ def _view(mapped: mmap.mmap, entry: SharedTensor) -> Tensor:
     if entry.dtype not in DTYPES:
         raise RequestError(f"layout: {entry.name} has dtype {entry.dtype!r}, known are {', '.join(DTYPES)}")
     dtype = DTYPES[entry.dtype]
-    if entry.offset + entry.count * dtype.itemsize > len(mapped):
+    count = math.prod(entry.shape)
+    if entry.offset + count * dtype.itemsize > len(mapped):
         raise RequestError(f"layout: {entry.name} ends after the file does ({len(mapped)} bytes)")
-    flat = torch.frombuffer(mapped, dtype=dtype, count=entry.count, offset=entry.offset)
+    flat = torch.frombuffer(mapped, dtype=dtype, count=count, offset=entry.offset)
     return flat.reshape(entry.shape)
 
 
