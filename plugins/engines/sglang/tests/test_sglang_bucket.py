@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from rlcore import Fp8Weights, checksum, wire_tensors
+from rlcore import Fp8Weights, WeightForms, checksum
 from rlcore_sglang import bucket as sglang_bucket
 from rlcore_sglang.publish import TensorPublisher
+from rlcore_toolkit import wire_tensors
 from rlcore_toolkit.publishers.bucket import bucketed
 
 LATENT = "model.layers.{}.self_attn.{}.weight"
@@ -83,8 +84,9 @@ def test_a_payload_is_sglangs_pickle_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_router_bias_in_fp32_can_be_viewed_behind_an_odd_number_of_bf16(tmp_path: Path) -> None:
+    forms = WeightForms(fp32=("e_score_correction_bias",))
     weights = {"a.weight": torch.ones(3), "gate.e_score_correction_bias": torch.rand(2)}
-    publisher = TensorPublisher(root=tmp_path, dtype="bf16", bucket_bytes=1000)
+    publisher = TensorPublisher(root=tmp_path, dtype="bf16", bucket_bytes=1000, forms=forms)
     [piece] = publisher.pieces(weights.items(), sends=True, tells=True)
     found = unflattened(piece.content, set())
     assert {name: one.dtype for name, one in found.items()} == {
@@ -99,8 +101,8 @@ def test_a_weight_in_fp8_brings_its_scales_in_the_same_bucket(tmp_path: Path, li
     """So do the two that SGLang makes one matrix of, with the scales of both."""
     generator = torch.Generator().manual_seed(0)
     weights = {name: torch.randn(3, 5, generator=generator) for name in (*ONE, "norm.weight")}
-    fp8 = Fp8Weights(block=(2, 4), names=frozenset(ONE))
-    publisher = TensorPublisher(root=tmp_path, dtype="bf16", bucket_bytes=limit).in_fp8(fp8)
+    forms = WeightForms(fp8=Fp8Weights(block=(2, 4), names=frozenset(ONE)))
+    publisher = TensorPublisher(root=tmp_path, dtype="bf16", bucket_bytes=limit).holding(forms)
     found: dict[str, torch.Tensor] = {}
     for piece in publisher.pieces(weights.items(), sends=True, tells=True):
         names, read = piece.bucket.names, unflattened(piece.content, set())
@@ -108,7 +110,7 @@ def test_a_weight_in_fp8_brings_its_scales_in_the_same_bucket(tmp_path: Path, li
         assert (ONE[0] in names) == (ONE[3] in names)
         assert {name: checksum(one) for name, one in read.items()} == piece.checksums
         found |= read
-    wanted = wire_tensors(weights.items(), "bf16", fp8)
+    wanted = wire_tensors(weights.items(), "bf16", forms)
     assert {name: checksum(one) for name, one in found.items()} == {
         name: checksum(one) for name, one in wanted.items()
     }

@@ -1,7 +1,5 @@
 """The server's command, and the checks before a process starts."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
@@ -13,8 +11,7 @@ from typing import Any
 import pytest
 from launches import TOKEN, launch
 
-from rlcore.api.errors import ConfigError, MissingEngineError
-from rlcore.api.run_config import RunConfig
+from rlcore import ConfigError, MissingEngineError, RunConfig
 from rlcore_sglang import cpu, heads
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine

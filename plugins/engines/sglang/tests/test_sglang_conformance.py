@@ -1,7 +1,5 @@
 """The real SGLang keeps the contract of engines."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Weights by handle: other processes read the trainer's own memory, and whoever dies leaves none behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +11,7 @@ import torch
 from command import wait_for
 from torch import Tensor
 
-from rlcore.api.errors import EngineError
-from rlcore.checksums import checksum
+from rlcore import EngineError, checksum
 from rlcore_sglang import shared_bucket
 from rlcore_sglang.publish import TensorPublisher
 from rlcore_sglang.testing.payload_reader import PayloadReader

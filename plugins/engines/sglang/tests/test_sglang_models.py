@@ -1,13 +1,11 @@
 """What SGLang would end on, or compute otherwise than the trainer, is one sentence before it is started."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from rlcore.api.errors import ModelError
-from rlcore_sglang.models import FLASH, LATENT, MINIMAX, PUBLISHED, check_model
+from rlcore_sglang.models import FLASH, GPT_OSS, LATENT, MINIMAX, PUBLISHED, check_model
 
 YARN = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}
 
@@ -48,9 +46,10 @@ def _minimax(**changes: Any) -> dict[str, Any]:
         _minimax(),
         _minimax(rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.5}),
         _minimax(rotary_dim=None),
+        {"architectures": [GPT_OSS]},
     ],
 )
-def test_a_published_minimax_is_for_gpus(config: dict[str, Any]) -> None:
+def test_what_it_computes_on_gpus_alone_is_refused_on_a_cpu(config: dict[str, Any]) -> None:
     check_model(config, on_gpu=True)
     with pytest.raises(ModelError, match=r"on a CPU take --engine local\.$"):
         check_model(config, on_gpu=False)

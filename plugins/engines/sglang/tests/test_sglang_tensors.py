@@ -1,7 +1,5 @@
 """Weights by value: what the server is asked."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +8,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from rlcore import Bucket, EngineClient, Piece, WeightsLocation
+from rlcore import Bucket, Piece, WeightsLocation
+from rlcore_sglang.client import SglangClient
 from rlcore_sglang.publish import TensorPublisher
 
 BEGIN, UPDATE, END = "/begin_weight_update", "/update_weights_from_tensor", "/end_weight_update"
@@ -36,7 +35,7 @@ async def test_an_update_has_a_session_and_a_payload_for_each_rank(tmp_path: Pat
     app.router.add_route("*", "/{path}", answer)
     publisher = TensorPublisher(root=tmp_path, dtype="fp32")
     location = WeightsLocation(directory=str(tmp_path), version=3, checksums={}, pieces=pieces())
-    async with TestServer(app) as server, EngineClient(str(server.make_url("")), "token") as client:
+    async with TestServer(app) as server, SglangClient(str(server.make_url("")), "token") as client:
         await publisher._send(client, location)
     assert [path for path, _ in calls] == [BEGIN, UPDATE, UPDATE, END]
     first, last = calls[1][1], calls[2][1]

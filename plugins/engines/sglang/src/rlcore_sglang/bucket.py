@@ -8,8 +8,6 @@ A train worker makes it, and the driver hands it to a server that this run has s
 Nothing in rlcore reads one.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable, Sequence

@@ -86,9 +86,7 @@ class SglangConfig(EngineConfig):
             )
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
-        """Of prefill and decode apart: what nobody would ask. Of speculative decoding: what would change the
-
-        distribution, or fill the draft with the policy.
+        """Objections to roles that nobody would ask, and to drafts that change the distribution.
 
         SGLang 0.5.12 to 0.5.23 load every publication into the draft too. The policy's own layers for
         multi-token prediction take what is theirs; of another model they would take what fits by its name.

@@ -27,7 +27,7 @@ from rlcore_sglang.config import (
     SglangConfig,
 )
 from rlcore_toolkit import (
-    MEGABYTE,
+    MB,
     cross_host_ways,
     has_gpu_here,
     publisher_of,
@@ -35,7 +35,7 @@ from rlcore_toolkit import (
     stay_on,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports torch, which takes longer than a plan
     from rlcore import Publisher
 
 CLASSIFIER = {"is_embedding": True}
@@ -51,6 +51,7 @@ class SglangEngine(Engine[SglangConfig]):
     """`sglang`: the real server, on GPUs, or on a CPU by the help of `rlcore_sglang.cpu`."""
 
     name = "sglang"
+    client = "rlcore_sglang.client:SglangClient"
     loads_by_transformers = False
     gpu_share = SHARE
     routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({"enable_return_routed_experts": True})
@@ -133,17 +134,20 @@ class SglangEngine(Engine[SglangConfig]):
         # SGLang counts its ranks within a stage: ranks of two stages would open the same handle
         return self.config.publish == "tensor" and server_fields.stages_of(fields) == 1
 
-    def publisher(self, *, weights_dir: str, model_path: str, dtype: str) -> Publisher:
+    def publisher(
+        self, *, weights_dir: str, model_path: str, dtype: str, external: bool = False
+    ) -> Publisher:
         config, root = self.config, Path(weights_dir)
-        if config.publish == "tensor":
+        way = "disk" if external else config.publish
+        if way == "tensor":
             from rlcore_sglang.publish import TensorPublisher
 
-            bucket_bytes = config.bucket_mb * MEGABYTE
+            bucket_bytes = config.bucket_mb * MB
             return TensorPublisher(
                 root=root, dtype=self.dtype(dtype), bucket_bytes=bucket_bytes, checks=False
             )
         return publisher_of(
-            config.publish,
+            way,
             root,
             Path(model_path),
             self.dtype(dtype),

@@ -1,7 +1,5 @@
 """`--sglang.<field>`: checked against ServerArgs before any process starts, and spelled as sglang's flags."""
 
-from __future__ import annotations
-
 import importlib.resources
 import json
 import os
@@ -17,6 +15,8 @@ from rlcore_sglang import dump_fields
 
 OLDEST, NEWEST_EXCLUDED = (0, 5, 12), (0, 6)
 TABLE = "sglang"
+GROUPS = "engine_group."
+"""Begins the table of a group of engines, whose fields are those of all engines and its own."""
 CONTEXT = "context_length"
 SUPPORTED = "sglang>=0.5.12,<0.6"
 ASK_LIMIT_S = 180.0
@@ -77,7 +77,7 @@ def require_version(python: str | None, env: Mapping[str, str]) -> str:
 
 
 def server_fields(python: str | None, env: Mapping[str, str]) -> ServerFields:
-    """Of the installed version, or where none is installed of the newest one that rlcore knows by heart."""
+    """The fields of the installed version; where none is installed, of the newest that rlcore knows."""
     known = json.loads(importlib.resources.files("rlcore_sglang").joinpath("fields.json").read_text())
     version = installed_version(python, env)
     if version is None:
@@ -127,7 +127,7 @@ def stages_of(fields: Mapping[str, Any]) -> int:
 
 
 def ranks_of(fields: Mapping[str, Any]) -> int:
-    """Of one replica of an engine's model."""
+    """The devices of one replica of an engine's model."""
     return number_of(fields, "tp_size", "tensor_parallel_size") * stages_of(fields)
 
 
@@ -176,7 +176,7 @@ def _by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, known: ServerFields, table: str) -> Any:
     flag = flag_name(f"{table}.{name}")
-    if table != TABLE and name == "nnodes":
+    if name == "nnodes" and table != TABLE and not table.startswith(GROUPS):
         raise ConfigError(f"{flag}: a frozen model is served on one host; leave it out.")
     if name in OWNED and (name != CONTEXT or table == TABLE):
         raise ConfigError(f"{flag} is not set here, but by {OWNED[name]}.")

@@ -1,7 +1,5 @@
 """What SGLang asks of a model's config.json and transformers does not, checked before a server is started."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +9,7 @@ from rlcore_toolkit import is_decoder
 LATENT = "DeepseekV3ForCausalLM"
 FLASH = "Glm4MoeLiteForCausalLM"
 MINIMAX = "MiniMaxM2ForCausalLM"
+GPT_OSS = "GptOssForCausalLM"
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     LATENT: {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
     MINIMAX: {"use_qk_norm": True, "scoring_func": "sigmoid", "use_routing_bias": True},
@@ -34,13 +33,18 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
             f"--engine sglang: found a {classifier}, but of reward models SGLang serves "
             f"{', '.join(SGLANG_CLASSIFIERS)}{also}."
         )
+    architectures = hf_config.get("architectures") or ()
+    if not on_gpu and GPT_OSS in architectures:
+        raise ModelError(
+            f"--engine sglang: found a {GPT_OSS}, whose windows and sinks SGLang's attention for CPUs does "
+            "not compute; on a CPU take --engine local."
+        )
     if not on_gpu and fp8_block(hf_config.get("quantization_config")) is not None:
         raise ModelError(
             "--engine sglang: found a model in FP8, with which rlcore's SGLang computes on GPUs alone; on a "
             "CPU take --engine local, or full weights: rlcore convert makes a checkpoint of the model, "
             "and of that a directory for --model."
         )
-    architectures = hf_config.get("architectures") or ()
     for architecture in PUBLISHED.keys() & set(architectures):
         _check_published(architecture, hf_config)
     if LATENT in architectures:

@@ -1,7 +1,5 @@
 """One bucket of weights in memory that servers on the same device open: CUDA IPC, or shared CPU memory."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A process that reads payloads of weights as SGLang does, by the names that it allows; without sglang."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -30,7 +28,7 @@ ALLOWED = {
     ("torch.multiprocessing.reductions", "rebuild_typed_storage"),
     ("torch.multiprocessing.reductions", "rebuild_storage_filename"),
 }
-"""Of the names that SGLang 0.5.23 allows, those that a payload by handle needs beside SGLang's own."""
+"""Names that SGLang 0.5.23 allows, and that a payload by handle needs beside SGLang's own."""
 
 
 def rebuild_cuda_tensor(*arguments: Any) -> torch.Tensor:

@@ -42,7 +42,7 @@ class Stub(types.ModuleType):
         return attribute
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As `@jit` it returns the function, as `@jit(…)` a decorator that does."""
+        """Returns the function where it stands as `@jit`, and a decorator that does as `@jit(…)`."""
         if len(args) == 1 and callable(args[0]) and not kwargs:
             return args[0]
         return lambda function: function
