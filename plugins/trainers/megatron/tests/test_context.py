@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rlcore_megatron.mcore.attention import Pack, keep_share
-from rlcore_megatron.mcore.context import Share
+from rlcore_megatron.mcore.packs.context import Share
+from rlcore_megatron.mcore.packs.sequences import Sequences, keep_share
 
 
 def test_each_rank_takes_a_run_from_the_front_and_one_from_the_back() -> None:
@@ -43,7 +43,7 @@ def test_positions_and_what_a_gpu_reads() -> None:
         qkv_format="thd", cu_seqlens_q=starts, cu_seqlens_kv=starts, max_seqlen_q=7, max_seqlen_kv=7
     )
     keep_share(params, Share(16, 2, 1))  # tokens 4 to 11: the last of the first sequence, seven of the second
-    pack = Pack.of(params, 8)
+    pack = Sequences.of(params, 8)
     assert pack.positions.tolist() == [4, 0, 1, 2, 3, 4, 5, 6]
     ends_q, ends_k, places = pack.seen
     assert ends_q.tolist() == [0, 1, 4, 8]

@@ -1,23 +1,19 @@
 """`--megatron.<field>`: what is taken, as what type, by whom, and what is refused in which words."""
 
 import dataclasses
-import runpy
 import subprocess
 import sys
 import typing
-from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 
 import rlcore_megatron.mcore  # noqa: F401  # makes megatron-core importable
 from rlcore.api.errors import ConfigError
 from rlcore_megatron.config import OF_PROCESS
-from rlcore_megatron.field_table import table
 from rlcore_megatron.fields import NARROWED, RECOMPUTE, check_fields, split
-from rlcore_megatron.source import CONFIGS, fields_of, known_fields
-
-ROOT = Path(__file__).parents[4]
+from rlcore_megatron.source import CONFIGS, fields_of, known_fields, table
 
 
 def test_text_becomes_the_type_of_the_field() -> None:
@@ -50,78 +46,12 @@ def test_one_name_sets_every_class_that_has_it() -> None:
     assert settings.transformer == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("tp", "2", "Did you mean --megatron.tensor-model-parallel-size?"),
-        ("tensor-model-paralel-size", "2", "Did you mean 'tensor-model-parallel-size'?"),
-        ("lr", "1e-3", "--megatron.lr is set by rlcore: use --lr."),
-        ("clip-grad", "1", "use --clip-grad."),
-        ("bf16", "true", "use --dtype."),
-        ("hidden-size", "64", "it belongs to the model"),
-        ("fp8", "e4m3", "TransformerEngine's layers in fp8 or fp4"),
-        ("tp-comm-overlap", "true", "would have no effect: it is of TransformerEngine's layers"),
-        ("gradient-accumulation-fusion", "true", "needs apex, built with its CUDA extensions, which is not"),
-        ("cp-comm-type", "a2a", "context parallelism has one form here"),
-        (
-            "expert-tensor-parallel-size",
-            "none",
-            "a valid integer, unable to parse string as an integer (where",
-        ),
-        ("moe-extended-tp", "true", "--megatron.expert-tensor-parallel-size has taken its place"),
-        ("moe-router-topk", "2", "it belongs to the model"),
-        ("moe-aux-loss-coeff", "0.01", "come together: give both, or neither"),
-        ("moe-aux-loss-coeff", "-1", "greater than or equal to 0"),
-        ("moe-router-load-balancing-type", "aux_loss", "which samples share a micro-batch"),
-        ("moe-router-load-balancing-type", "seq_aux_loss", "come together: give both, or neither"),
-        ("moe-router-bias-update-rate", "0.001", "seq_aux_loss alone"),
-        ("moe-pad-expert-input-to-capacity", "true", "no token is dropped"),
-        (
-            "virtual-pipeline-model-parallel-size",
-            "2",
-            "needs --megatron.pipeline-model-parallel-size 2 or more",
-        ),
-        ("num-layers-in-first-pipeline-stage", "2", "needs --megatron.pipeline-model-parallel-size 2"),
-        ("fp8", "my.module.none", "TransformerEngine's layers in fp8 or fp4"),
-        ("hidden-dropout", "0.1", "with dropout, old and new log-probs"),
-        ("calculate-per-token-loss", "true", "use --normalizer."),
-        ("mtp-num-layers", "2", "less than or equal to 1 (checkpoints have one such layer)"),
-        ("mtp-loss-scaling-factor", "0.2", "would have no effect without --megatron.mtp-num-layers 1."),
-        ("mtp-standalone", "true", "on the last stage of the pipeline"),
-        ("moe-token-dispatcher-type", "flex", "flex needs DeepEP, which is not here."),
-        ("optimizer", "lion", "'adam', 'sgd' or 'muon'"),
-        ("optimizer", "dist_muon", "saves them for one number of data-parallel ranks)."),
-        ("muon-momentum", "0.5", "would have no effect without --megatron.optimizer muon."),
-        ("muon-tp-mode", "blockwise", "which would else depend on how ranks share the model"),
-        ("sgd-momentum", "0.5", "would have no effect without --megatron.optimizer sgd."),
-        ("overlap-cpu-optimizer-d2h-h2d", "true", "without --megatron.optimizer-cpu-offload true."),
-        ("exp-avg-dtype", "bf16", "without --megatron.use-precision-aware-optimizer true."),
-        ("main-params-dtype", "fp16", "kept in fp32"),
-        ("optimizer-offload-fraction", "1.5", "less than or equal to 1"),
-        ("mamba-num-heads", "2", "it belongs to the model"),
-        ("tensor-model-parallel-size", "two", "--megatron.tensor-model-parallel-size 'two': Input should be"),
-        ("tensor-model-parallel-size", "0", "must be 1 or more"),
-        ("recompute-granularity", "some", "'full' or 'selective'"),
-        (
-            "recompute-modules",
-            "mlp",
-            "would have no effect without --megatron.recompute-granularity selective.",
-        ),
-        ("recompute-num-layers", "4", "would have no effect without --megatron.recompute-granularity full."),
-        ("fp32-residual-connection", "true", "cannot be honored: what layers hand on is in --dtype"),
-        ("recompute-num-layers", "0", "must be 1 or more"),
-        ("distribute-saved-activations", "true", "without --megatron.recompute-granularity full."),
-        ("recompute-modules", "mlp,layernorm", "those that discard their output are TransformerEngine's"),
-        ("sequence-parallel", "true", "needs --megatron.tensor-model-parallel-size 2 or more"),
-    ],
-)
-def test_refusals(name: str, value: Any, expected: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+@cases("megatron: fields")
+def test_refusals(case: Case) -> None:
+    name, value = case.given
+    with case.refused(ConfigError):
         check_fields({name: value})
-    message = str(caught.value)
-    assert expected in message
-    assert message.startswith("--megatron.")
-    assert "\n" not in message
+    assert f"--megatron.{name}" in case.sentence
 
 
 def test_modules_are_not_computed_again_where_all_layers_are() -> None:
@@ -230,9 +160,3 @@ def test_fields_are_checked_without_megatron() -> None:
         "sys.exit(bool({'torch', 'megatron.core'} & {*sys.modules}))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
-
-
-def test_the_page_is_made_of_the_table() -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "megatron_fields.py"))
-    page = ROOT / "docs" / "megatron_fields.md"
-    assert page.read_text() == script["page"](), "run scripts/megatron_fields.py"

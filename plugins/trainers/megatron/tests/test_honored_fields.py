@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from rlcore.api.config import Config
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
-from rlcore_megatron.field_table import table
+from rlcore import Config, ModelSpec, OptimizerSettings, Part
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
+from rlcore_megatron.source import table
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
@@ -66,14 +64,15 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "test_pipeline.py": ("num_layers_in_last_pipeline_stage",),
     "test_role_experts.py": ("expert_model_parallel_size", "expert_tensor_parallel_size"),
-    "test_optimizer.py": (
+    "optimizer/test_optimizer.py": (
         *("optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d", "pin_cpu_grads", "pin_cpu_params"),
         *("exp_avg_dtype", "exp_avg_sq_dtype", "sgd_momentum"),
         *("muon_momentum", "muon_split_qkv", "muon_use_nesterov", "muon_scale_mode"),
         *("muon_fp32_matmul_prec", "muon_num_ns_steps", "muon_extra_scale_factor"),
     ),
-    "test_balance.py": ("moe_router_load_balancing_type", "moe_aux_loss_coeff"),
-    "test_mtp.py": ("mtp_num_layers", "mtp_loss_scaling_factor"),
+    "layers/test_balance.py": ("moe_router_load_balancing_type", "moe_aux_loss_coeff"),
+    "layers/test_indexer.py": ("dsa_indexer_loss_coeff",),
+    "bridges/test_mtp.py": ("mtp_num_layers", "mtp_loss_scaling_factor"),
     "test_honored_fields.py": (
         *(
             "moe_router_dtype",

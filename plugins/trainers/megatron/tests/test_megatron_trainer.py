@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.errors import ConfigError
-from rlcore.api.run_config import RunConfig
+from rlcore import ConfigError, RunConfig
 from rlcore_megatron.config import MegatronConfig
 from rlcore_megatron.fields import RECOMPUTE
 from rlcore_megatron.trainer import MegatronTrainer

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.api.model_hook import ModelHook, ModelView
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore import ModelHook, ModelSpec, ModelView, OptimizerSettings, Part, even_shares
 from rlcore_megatron.fields import RECOMPUTE, split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.packing import balance
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
@@ -62,7 +59,7 @@ def _run(
     hooks: list[ModelHook] = [hook] if pattern else []
     role = _role(path, megatron, hooks)
     batch = random_batch(9)
-    share = batch.select(balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
+    share = batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
 
     def weights(of: Role) -> dict[str, Any]:
         return {name: tensor.numpy().copy() for name, tensor in hf_tensors(of.built)}

@@ -1,81 +1,15 @@
 """Bins under a token budget, balance over ranks, and the pack that the model reads."""
 
-import random
 from dataclasses import replace
 
 import pytest
 import torch
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.errors import DataError
-from rlcore_megatron.mcore.packing import balance, check_longest, equal_bins, micro_batches, pack
-
-
-def _loads(bins: list[list[int]], lengths: list[int]) -> list[int]:
-    return [sum(lengths[i] for i in bin) for bin in bins]
-
-
-def test_every_sample_is_in_one_bin_within_the_budget() -> None:
-    draw = random.Random(0)
-    for _ in range(50):
-        lengths = [draw.randint(1, 40) for _ in range(draw.randint(0, 60))]
-        bins = micro_batches(lengths, 100)
-        assert sorted(i for bin in bins for i in bin) == list(range(len(lengths)))
-        assert all(load <= 100 for load in _loads(bins, lengths))
-        assert bins == micro_batches(lengths, 100)
-        assert all(bin == sorted(bin) and bin for bin in bins)
-        assert len(bins) <= -(-sum(lengths) // 100) * 1.5 + 1
-
-
-def test_bins_are_balanced() -> None:
-    assert sorted(_loads(micro_batches([4, 4, 4, 4, 4, 4], 12), [4] * 6)) == [12, 12]
-    lengths = [10] * 11
-    assert sorted(_loads(micro_batches(lengths, 100), lengths)) == [50, 60]
-
-
-def test_bins_are_balanced_by_cost_within_the_budget() -> None:
-    draw = random.Random(2)
-    for _ in range(50):
-        lengths = [draw.randint(1, 90) for _ in range(draw.randint(1, 60))]
-        costs = [length + length**2 / 30 for length in lengths]
-        bins = micro_batches(lengths, 100, costs)
-        assert sorted(i for bin in bins for i in bin) == list(range(len(lengths)))
-        assert all(load <= 100 for load in _loads(bins, lengths))
-    lengths, costs = [40, 10, 10, 10, 10], [16.0, 1.0, 1.0, 1.0, 1.0]
-    assert micro_batches(lengths, 40, costs) == [[0], [1, 2, 3, 4]]
-    assert micro_batches([30, 20, 20, 10], 60, [9.0, 4.0, 4.0, 1.0]) == [[0], [1, 2, 3]]
-    assert micro_batches([30, 20, 20, 10], 60) == [[0, 3], [1, 2]]
-
-
-def test_a_sample_over_the_budget_has_a_bin_of_its_own() -> None:
-    bins = micro_batches([5, 30, 5], 12)
-    assert [1] in bins
-    assert len(bins) == 2
-
-
-def test_a_sample_over_the_context_is_refused() -> None:
-    with pytest.raises(DataError, match=r"30 tokens, but the model takes at most 20"):
-        check_longest([5, 30, 5], 20)
-
-
-def test_balance_gives_each_rank_nearly_the_same_tokens() -> None:
-    draw = random.Random(1)
-    lengths = [draw.randint(1, 100) for _ in range(64)]
-    parts = balance(lengths, 4)
-    loads = _loads(parts, lengths)
-    assert sorted(i for part in parts for i in part) == list(range(64))
-    assert max(loads) - min(loads) <= 20
-    assert [len(part) for part in balance([7] * 8, 4)] == [2, 2, 2, 2]
-    assert balance([3], 2) == [[0], []]
-
-
-def test_equal_bins_divides_and_then_adds_empty_ones() -> None:
-    lengths = [5, 6, 7]
-    bins = micro_batches(lengths, 100)
-    assert equal_bins(bins, lengths, 1) == [[0, 1, 2]]
-    assert equal_bins(bins, lengths, 2) == [[2], [0, 1]]
-    assert equal_bins(bins, lengths, 5) == [[2], [1], [0], [], []]
-    assert equal_bins([], [], 2) == [[], []]
+from rlcore import Column, TrainBatch
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.packs.narrowing import narrow
+from rlcore_megatron.mcore.packs.packing import pack
+from rlcore_testing.items import with_items
 
 
 def _batch() -> TrainBatch:
@@ -195,3 +129,58 @@ def test_a_prompt_is_shared_where_it_spares_a_sixteenth(tokens: int, is_shared: 
         *([] if is_shared else [9]),
         *own,
     ]
+
+
+def _with_inputs() -> TrainBatch:
+    """A column of inputs that are sliced, one of those that are not, and items."""
+    kinds = torch.arange(24, dtype=torch.int16).view(12, 2)
+    sliced = Column(per="input", padding=(5, 6), is_sliced=True)
+    return with_items(_batch(), [2, 0, 1]).with_columns(
+        per_input={"kinds": kinds, "all": kinds}, columns={"kinds": sliced, "all": Column(per="input")}
+    )
+
+
+def test_a_pack_has_the_columns_that_the_model_reads() -> None:
+    batch = _with_inputs()
+    found = pack(batch, [2, 0], align=4, columns=["kinds", "patches"])
+    assert found.inputs.keys() == {"kinds", "patches"}
+    assert found.inputs["kinds"][:, 0].tolist() == [16, 18, 20, 22, 0, 2, 4, 6, 8, 5, 5, 5]
+    assert found.inputs["kinds"][9:].tolist() == [[5, 6]] * 3
+    assert found.inputs["kinds"].dtype == torch.int16
+    assert found.inputs["patches"][:, 0, 0].tolist() == [200, 0, 1]
+    assert found.batch.per_item["marks"].tolist() == [200, 0, 1]
+    assert "patches" not in found.batch.columns, "a loss reads what reaches all"
+    assert pack(batch, [1], columns=["patches"]).inputs["patches"].shape == (0, 2, 3)
+    assert pack(batch, [], align=2, columns=["kinds"]).inputs["kinds"].tolist() == [[5, 6]] * 2
+
+
+def test_a_shared_prompt_has_the_entries_of_its_first_sample() -> None:
+    batch = replace(
+        _with_inputs(),
+        tokens=torch.tensor([*range(50), 1, 2, *range(50), 3, 4]),
+        prompt_lengths=torch.tensor([50, 50]),
+        response_lengths=torch.tensor([2, 2]),
+        per_token={},
+        per_sample={"items": torch.tensor([1, 1]), "group": torch.tensor([0, 0])},
+        per_input={"kinds": torch.arange(104)},
+        per_item={"patches": torch.zeros(2, 2, 3)},
+        columns={"kinds": Column(per="input"), "patches": _with_inputs().columns["patches"]},
+    )
+    kinds = pack(batch, [0, 1], share=True, columns=["kinds"]).inputs["kinds"]
+    assert kinds.tolist() == [*range(51), 102]
+    whole = pack(batch, [0, 1], share=True, columns=["kinds", "patches"])
+    assert whole.inputs["kinds"].tolist() == list(range(104)), "the prompts may show other images"
+    assert whole.params.cu_seqlens_q.tolist() == [0, 52, 104]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_context_parallelism_slices_what_is_declared_so(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    monkeypatch.setattr(parallel, "context_size", lambda: 2)
+    monkeypatch.setattr(parallel, "context_rank", lambda: rank)
+    full = pack(_with_inputs(), [2, 0], align=4, columns=["kinds", "all", "patches"])
+    found = narrow(full)
+    places = [0, 1, 2, 9, 10, 11] if rank == 0 else [3, 4, 5, 6, 7, 8]
+    assert torch.equal(found.tokens, full.tokens[:, places])
+    assert torch.equal(found.inputs["kinds"], full.inputs["kinds"][places])
+    assert found.inputs["all"] is full.inputs["all"]
+    assert found.inputs["patches"] is full.inputs["patches"]

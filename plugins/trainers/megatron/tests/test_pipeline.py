@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 
 import rlcore_megatron.mcore  # noqa: F401 - makes megatron-core importable
 from rlcore.api.errors import ConfigError
@@ -34,49 +35,11 @@ def test_layers_of_each_chunk(fields: dict[str, Any], layers: int, expected: lis
     assert chunk_layers(fields, layers) == expected
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        (
-            {STAGES: 3, LAST: 2},
-            "--megatron.num-layers-in-last-pipeline-stage 2: 5 of the model's num_hidden_layers (7) are "
-            "left, which 2 other stages cannot share evenly.",
-        ),
-        (
-            {STAGES: 2, FIRST: 4, LAST: 2},
-            "--megatron.num-layers-in-first-pipeline-stage 4 and "
-            "--megatron.num-layers-in-last-pipeline-stage 2: 1 of the model's num_hidden_layers (7) are "
-            "left, which 0 other stages cannot share evenly.",
-        ),
-        (
-            {STAGES: 3, LAST: 7},
-            "--megatron.num-layers-in-last-pipeline-stage 7: 0 of the model's num_hidden_layers (7) are "
-            "left, which 2 other stages cannot share evenly.",
-        ),
-        ({STAGES: 3, LOSS: "on"}, "(7) and --megatron.account-for-loss-in-pipeline-split; or divide them"),
-        (
-            {STAGES: 2, LAYOUT: "Ettt|ttttt,L"},
-            "--megatron.pipeline-model-parallel-layout: found 8 layers (t)",
-        ),
-        (
-            {STAGES: 2, LAYOUT: "Ettt|tt|ttL"},
-            "3 stages, expected a multiple of pipeline_model_parallel_size (2)",
-        ),
-        ({STAGES: 2, LAYOUT: "Etttx|ttttL"}, "first E (the embedding), last L (the loss), between them t"),
-        (
-            {STAGES: 2, LAYOUT: "Ettt|tttmL"},
-            "a layer for multi-token prediction (m) is always on the last stage",
-        ),
-        ({STAGES: 2, LAYOUT: "tttE|ttttL"}, "first E (the embedding), last L"),
-        ({STAGES: 2, LAYOUT: "EtttttttL|L"}, "first E (the embedding), last L"),
-        ({STAGES: 2, LAYOUT: "Etttt||ttt|L"}, "whose stage 1 is empty"),
-    ],
-)
-def test_refusals(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+@cases("megatron: pipeline")
+def test_refusals(case: Case) -> None:
+    fields = case.given
+    with case.refused(ConfigError):
         chunk_layers(fields, 7)
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["Ettt|(tt|)*29,tL", "E|t*3|(t*2|)*2L", "Et,(|tt)*3,|L", "E(t)*2tL"])

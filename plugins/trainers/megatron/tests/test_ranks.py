@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from refusals import Case, cases
 
 from rlcore.api.errors import ConfigError
 from rlcore_megatron.mcore import parallel
@@ -37,29 +38,11 @@ def test_a_rank_that_dies_and_a_rank_that_hangs() -> None:
         run_ranks(hang, 1, timeout=1.0)
 
 
-@pytest.mark.parametrize(
-    ("layout", "expected"),
-    [
-        ({"context_parallel_size": 2}, "by 1 pipeline-parallel by 2 context-parallel ranks"),
-        (
-            {"expert_model_parallel_size": 2},
-            "3 ranks cannot hold the experts of 2 expert-parallel by 1 pipeline-parallel ranks",
-        ),
-        (
-            {"expert_tensor_parallel_size": 2},
-            "1 expert-parallel by 2 expert-tensor-parallel by 1 pipeline-parallel ranks",
-        ),
-        (
-            {"tensor_model_parallel_size": 2},
-            "3 ranks cannot hold models of 2 tensor-parallel by 1 pipeline-parallel ranks",
-        ),
-        ({"sequence_parallel": True}, "--megatron.sequence-parallel needs"),
-    ],
-)
-def test_layouts_that_are_refused_before_any_rank_waits(layout: dict[str, int], expected: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parallel.start(0, 3, "127.0.0.1", 1, **layout)  # type: ignore[arg-type] # fields by name
-    assert expected in str(caught.value)
+@cases("ranks: layouts that are refused before any rank waits")
+def test_layouts_that_are_refused_before_any_rank_waits(case: Case) -> None:
+    layout = case.given
+    with case.refused(ConfigError):
+        parallel.start(0, 3, "127.0.0.1", 1, **layout)
     assert not dist.is_initialized()
 
 

@@ -14,8 +14,8 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
 from rlcore_megatron.fields import check_fields
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch, shuffled

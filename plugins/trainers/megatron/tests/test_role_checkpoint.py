@@ -23,13 +23,13 @@ from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import StepResult
 from rlcore.checkpoint.folder import newest_complete, write_atomically
+from rlcore.rollout.batch import even_shares
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.packing import balance
+from rlcore_megatron.mcore.checkpoint.torch_dist import quiet
 from rlcore_megatron.mcore.rng import set_seed
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.torch_dist import quiet
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, policy_loss, random_batch
@@ -51,7 +51,7 @@ def _start(
 
 def _train(role: Role, seed: int) -> StepResult:
     batch = random_batch(8, seed)
-    mine = balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
+    mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
     return role.train(batch.select(mine), policy_loss, temperature=1.0, tokens_per_rank=40)
 
 

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore import ModelSpec, OptimizerSettings, Part, even_shares
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.packing import balance
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, policy_loss, random_batch
 
@@ -47,7 +45,7 @@ def _start(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]
 
 def _step(role: Role, seed: int) -> Any:
     batch = random_batch(9 if seed == 0 else FEW, seed)
-    mine = balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
+    mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
     share = batch.select(mine)
     scores = role.forward(share, temperature=0.8, tokens_per_rank=30)["log_probs"]
     step = role.train(share, policy_loss, temperature=0.8, tokens_per_rank=30)
@@ -111,7 +109,7 @@ def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> N
             assert step == results[0][0][index][0], "every rank reports the same"
             assert step.loss == pytest.approx(expected.loss, rel=tolerance, abs=1e-6)
             assert step.grad_norm == pytest.approx(expected.grad_norm, rel=tolerance)
-            assert step.balance == pytest.approx(expected.balance, rel=tolerance)
+            assert step.extras == pytest.approx(expected.extras, rel=tolerance)
     for _, found in results:
         assert found.keys() == weights.keys()
         for name, array in weights.items():

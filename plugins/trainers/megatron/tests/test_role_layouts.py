@@ -6,14 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore import ModelSpec, OptimizerSettings, Part, TrainBatch, even_shares
 from rlcore_megatron.fields import RECOMPUTE, check_fields, split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.packing import balance
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
@@ -69,7 +66,7 @@ def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]) 
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     scores, steps = [], []
     for batch in _batches():
-        mine = balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
+        mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
         share = batch.select(mine)
         found = role.forward(share, temperature=0.8, tokens_per_rank=30, entropy=True)
         scores.append((mine, {name: column.tolist() for name, column in found.items()}))

@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from rlcore.api.config import Config
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
-from rlcore.api.trainer import SleepLevel
+from rlcore import Config, ModelSpec, OptimizerSettings, Part, SleepLevel
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
@@ -28,7 +25,7 @@ LEVELS: tuple[SleepLevel, ...] = ("optimizer", "all")
 def _bytes_alive(role: Role | None = None) -> int:
     """Of the storages of all tensors in this process, but for the copies of `role` while it sleeps."""
     gc.collect()
-    kept = [*role._optimizer_away._kept, *role._weights_away._kept] if role else []
+    kept = [*role._away._optimizer._kept, *role._away._weights._kept] if role else []
     copies = {copy.untyped_storage().data_ptr() for *_, copy in kept}
     tensors = [one for one in gc.get_objects() if isinstance(one, Tensor)]
     alive = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}

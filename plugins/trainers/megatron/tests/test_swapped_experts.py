@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 
-from rlcore.api.config import Config
-from rlcore.api.part import ModelSpec, Part
+from rlcore import Config, ModelSpec, Part
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.swapped import SwappedRole, host_weights
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.swapped import SwappedRole, host_weights
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, random_batch
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcore import ConfigError, TrainerConfig, expert_count, expert_width, flag_name
-from rlcore_megatron import field_table
-from rlcore_megatron.pipeline import PIPELINE, TABLE, UNEVEN, VIRTUAL, chunk_layers, flag, is_on, size
-from rlcore_megatron.source import folder_of
+from rlcore import Ability, ConfigError, TrainerConfig, expert_count, flag_name
+from rlcore_megatron.pipeline import (
+    PIPELINE,
+    TABLE,
+    UNEVEN,
+    VIRTUAL,
+    chunk_layers,
+    flag,
+    is_on,
+    model_order,
+    size,
+)
+from rlcore_megatron.source import folder_of, table
+from rlcore_toolkit import expert_width, indexed_layers
 
 if TYPE_CHECKING:
     from rlcore import RunConfig
@@ -18,8 +28,11 @@ TENSOR = "tensor_model_parallel_size"
 CONTEXT, EXPERT = "context_parallel_size", "expert_model_parallel_size"
 EXPERT_TENSOR = "expert_tensor_parallel_size"
 BALANCE = "moe_router_load_balancing_type"
+INDEXER_LOSS = "dsa_indexer_loss_coeff"
 MTP, OF_MTP = "mtp_num_layers", "num_nextn_predict_layers"
 """The setting for a layer for multi-token prediction, and in config.json how many of them there are."""
+OF_MTP_BESIDE = "mtp_num_hidden_layers"
+"""The same in Qwen3.5's config.json, whose files hold them beside the decoder."""
 
 OF_PROCESS = (TENSOR, PIPELINE, VIRTUAL, CONTEXT, EXPERT, EXPERT_TENSOR, "sequence_parallel")
 """The fields that lay out the process groups of a worker."""
@@ -42,9 +55,16 @@ class MegatronConfig(TrainerConfig):
         **{name: name for name in (TENSOR, PIPELINE, CONTEXT, EXPERT, EXPERT_TENSOR)},
     }
     libraries: ClassVar[tuple[str, ...]] = ("megatron-core",)
-    preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore", "rlcore_megatron.mcore.role")
+    preload: ClassVar[tuple[str, ...]] = ("rlcore_megatron.mcore", "rlcore_megatron.mcore.role.role")
     bridge_suite: ClassVar[str] = "rlcore_megatron.testing.bridges:BridgeConformance"
-    sleeps: ClassVar[bool] = True
+    planner: ClassVar[str] = "rlcore_megatron.plan.planner:MegatronPlanner"
+    abilities: ClassVar[frozenset[Ability]] = frozenset(
+        {
+            *(Ability.RANKS, Ability.VALUES, Ability.SCORERS, Ability.OWN_RANKS),
+            *(Ability.SWAPPED, Ability.REFRESH, Ability.SLEEP, Ability.ROUTING_REPLAY),
+            *(Ability.TOP_TOKENS, Ability.MODEL_HOOKS, Ability.OWN_WEIGHTS, Ability.ADAPTERS),
+        }
+    )
     layout_fields: ClassVar[frozenset[str]] = frozenset(
         (
             *OF_PROCESS,
@@ -56,7 +76,7 @@ class MegatronConfig(TrainerConfig):
 
     def field_names(self) -> Collection[str]:
         """Those of the table of verdicts."""
-        return field_table.table()
+        return table()
 
     def model_ranks(self, fields: Mapping[str, Any]) -> int:
         """Ranks that hold one replica of the model, its experts included."""
@@ -65,27 +85,34 @@ class MegatronConfig(TrainerConfig):
         return math.lcm(dense, sparse) * size(fields, PIPELINE)
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
-        """A swapped reference takes weights that are there."""
+        """A swapped reference takes weights that are there, and a draft layer has no adapter."""
+        if run.lora.is_on and MTP in fields:
+            yield f"{flag(MTP)}: found {fields[MTP]} with --lora.rank, which has no such layer; leave it out."
         is_late = is_on(fields, "overlap_param_gather")
-        if run.kl.reference_placement == "swapped" and is_late:
+        if run.reference.placement == "swapped" and is_late:
             yield (
-                "--reference-placement: found swapped with --megatron.overlap-param-gather, which fills in "
+                "--reference.placement: found swapped with --megatron.overlap-param-gather, which fills in "
                 "weights late; expected resident."
             )
 
-    def stage_layers(self, fields: Mapping[str, Any], layers: int) -> Sequence[Sequence[int]]:
-        """Even, or as the fields say."""
-        return chunk_layers(fields, layers)
-
     def left_out(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> str | None:
-        """A layer for multi-token prediction, unless it is asked for."""
-        layers = hf_config.get(OF_MTP)
-        if not layers or MTP in fields:
-            return None
-        return (
-            f"Left out: layers for multi-token prediction ({layers}), neither trained, published nor saved; "
-            f"{flag(MTP)} 1 keeps one."
-        )
+        """What is not trained beside the decoder, and whether indexers learn."""
+        beside = ["a vision tower"] if hf_config.get("vision_config") else []
+        if hf_config.get(OF_MTP_BESIDE) and MTP not in fields:
+            beside.append(f"a layer for multi-token prediction, which {flag(MTP)} 1 trains")
+        if beside:
+            return f"Published and saved as it came: {'; '.join(beside)}."
+        layers, notes = hf_config.get(OF_MTP), []
+        if layers and MTP not in fields:
+            notes.append(
+                f"Left out: layers for multi-token prediction ({layers}), neither trained, published nor "
+                f"saved; {flag(MTP)} 1 keeps one."
+            )
+        if indexed_layers(hf_config):
+            factor = float(fields.get(INDEXER_LOSS) or 0)
+            frozen = f"The indexers of sparse attention are frozen; {flag(INDEXER_LOSS)} trains them."
+            notes.append(frozen if not factor else f"The indexers of sparse attention learn ({factor:g}).")
+        return " ".join(notes) or None
 
     def beside_complaints(
         self, role: str, policy: Mapping[str, Any], own: Mapping[str, Any]
@@ -95,7 +122,7 @@ class MegatronConfig(TrainerConfig):
             if name in OF_PROCESS and str(policy.get(name, "")).lower() != str(value).lower():
                 yield (
                     f"{flag_name(f'{role}.{TABLE}.{name}')}: the {role} is on the policy's workers, whose "
-                    f"layout is that of {flag(name)}; add --{role}-ranks."
+                    f"layout is that of {flag(name)}; add --{role}.ranks."
                 )
 
     def model_complaints(
@@ -107,11 +134,17 @@ class MegatronConfig(TrainerConfig):
             count = hf_config.get(name)
             if isinstance(count, int) and count % parts:
                 yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
-        if MTP in fields and hf_config.get(OF_MTP, 0) != size(fields, MTP):
-            yield f"{flag(MTP)}: found {fields[MTP]}, but the model's {OF_MTP} is {hf_config.get(OF_MTP, 0)}."
+        if MTP in fields and mtp_layers(hf_config) != size(fields, MTP):
+            yield f"{flag(MTP)}: found {fields[MTP]}, but the model's {OF_MTP} is {mtp_layers(hf_config)}."
         yield from _pipeline_complaints(fields, hf_config.get("num_hidden_layers"))
+        yield from _indexer_complaints(fields, hf_config)
         yield from _expert_complaints(fields, hf_config)
         yield from _unknown_type(hf_config)
+
+
+def mtp_layers(hf_config: Mapping[str, Any]) -> int:
+    """Layers for multi-token prediction that the checkpoint of this config has."""
+    return int(hf_config.get(OF_MTP) or hf_config.get(OF_MTP_BESIDE) or 0)
 
 
 def _unknown_type(hf_config: Mapping[str, Any]) -> Iterator[str]:
@@ -135,6 +168,26 @@ def _pipeline_complaints(fields: Mapping[str, Any], layers: Any) -> Iterator[str
             chunk_layers(fields, layers)
         except ConfigError as error:
             yield str(error)
+
+
+def _indexer_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """What a layer's indexer chose does not leave its chunk of a stage."""
+    indexed = indexed_layers(config)
+    if not indexed:
+        if INDEXER_LOSS in fields:
+            yield f"{flag(INDEXER_LOSS)}: the model has no indexer; leave it out."
+        return
+    try:
+        first = 0
+        for stage, count in model_order(fields, int(config["num_hidden_layers"])):
+            if count and first not in indexed:
+                yield (
+                    f"{flag(PIPELINE)}: stage {stage} starts on layer {first} (from 0), which takes the keys "
+                    f"that an earlier layer's indexer chose; expected a start on one of {sorted(indexed)}."
+                )
+            first += count
+    except ConfigError:
+        return  # `_pipeline_complaints` says so
 
 
 def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:

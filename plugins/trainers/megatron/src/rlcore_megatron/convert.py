@@ -4,37 +4,33 @@ The model is built on the meta device: it says the names, and where each tensor 
 their turn comes, so host memory holds one tensor (and its counterpart), however large the model is.
 """
 
-from __future__ import annotations
-
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlcore import (
     COMPLETE_MARKER,
     DTYPE_NAMES,
-    CheckpointError,
     ConversionReport,
     ModelSpec,
+    PluginFile,
     ProgressCallback,
     SavedWeights,
     check_weights,
+    fp8_block,
+    read_config_file,
     write_atomically,
 )
-from rlcore_megatron.config import MTP
+from rlcore_megatron.config import MTP, OF_MTP
 from rlcore_megatron.shares import Done, ToDist, ToHf, one_rank, run_shares
-
-if TYPE_CHECKING:
-    from rlcore import PluginFile
+from rlcore_toolkit import carry_files, check_new, check_space
 
 WEIGHTS = "weights"
 """The folder of the weights in a directory that `to_dist` made."""
 
 MAX_SHARD_BYTES = 5 * 1024**3
 MAX_PIECE_BYTES = 1024**3
-"""Of a layer's experts, what a checkpoint has in one piece: it is in memory at once when it is converted."""
+"""How much of a layer's experts is one piece of a checkpoint: a conversion holds it in memory at once."""
 
 
 def is_dist(path: Path) -> bool:
@@ -57,17 +53,16 @@ def to_hf(
     damaged or of another model. `ranks`: processes that share the files (no more than there are files), which
     are the same to the last bit whatever their number. `plugin_files`: loaded here, and needed there as well.
     """
-    _check_new(out)
+    check_new(out)
     with one_rank():
-        from rlcore_megatron.mcore.mtp import is_in_checkpoint
-        from rlcore_megatron.mcore.streaming import Shape
+        from rlcore_megatron.mcore.checkpoint.streaming import Shape, has_mtp_layer
         from rlcore_toolkit import plan_shards, write_shard_index
 
-        spec = _with_mtp(source.spec, is_in_checkpoint(source.folder))
+        spec = _with_mtp(source.spec, has_mtp_layer(source.folder))
         shape = Shape.of(spec)
         files = plan_shards((entry for _, entry in shape.plan()), max_shard_bytes)
         total = sum(file.nbytes for file in files)
-        _check_space(out, total)
+        check_space(out, total)
         with write_atomically(out, marked=False) as folder:
             job = ToHf(spec=spec, weights=source.folder, folder=folder, shards=files)
             done = run_shares(
@@ -91,16 +86,19 @@ def to_dist(
     the directory is incomplete. `ranks`: processes that share the tensors, each with files of its own.
     `plugin_files` as of `to_hf`. `max_piece_bytes`: larger layers of experts are written in several pieces.
     """
-    _check_new(out)
-    check_weights(Path(spec.path))
+    check_new(out)
+    path = Path(spec.path)
+    quantization = read_config_file(path / "config.json", spec.path).get("quantization_config")
+    # the bridge knows the files of other quantizations, or refuses them
+    check_weights(path, shapes=not quantization or fp8_block(quantization) is not None)
     with one_rank():
-        from rlcore_megatron.mcore.mtp import is_in_directory
-        from rlcore_megatron.mcore.streaming import Shape, finish_weights
+        from rlcore_megatron.mcore.bridges.mtp import is_in_directory
+        from rlcore_megatron.mcore.checkpoint.streaming import Shape, finish_weights
 
         spec = _with_mtp(spec, is_in_directory(Path(spec.path), spec.bridge))
         shape = Shape.of(spec)
         total = sum(shape.sizes.values())
-        _check_space(out, total)
+        check_space(out, total)
         with write_atomically(out) as folder:
             weights = folder / WEIGHTS
             weights.mkdir()
@@ -117,26 +115,10 @@ def _with_mtp(spec: ModelSpec, is_there: bool) -> ModelSpec:
 
 def _complete(folder: Path, spec: ModelSpec, done: Sequence[Done]) -> ConversionReport:
     """Add what is not weights, and the report of all shares."""
-    from rlcore_megatron.mcore.weights import carry
-
     report = ConversionReport()
     for share in done:
         report.add(share.report)
-    carry(Path(spec.path), folder, DTYPE_NAMES[spec.dtype], mtp=MTP in spec.fields)
+    without = () if MTP in spec.fields else (OF_MTP,)
+    carry_files(Path(spec.path), folder, DTYPE_NAMES[spec.dtype], without=without)
     report.write(folder)
     return report
-
-
-def _check_new(out: Path) -> None:
-    if out.exists():
-        raise CheckpointError(f"{out}: exists already; name a directory that does not.")
-
-
-def _check_space(out: Path, need: int) -> None:
-    home = next(parent for parent in out.absolute().parents if parent.is_dir())
-    free = shutil.disk_usage(home).free
-    if free < need:
-        raise CheckpointError(
-            f"{out}: needs {need / 1e9:.3g} GB, and {home} has {free / 1e9:.3g} GB free; free space or name "
-            "a directory on another disk."
-        )

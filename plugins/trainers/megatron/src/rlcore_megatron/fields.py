@@ -1,10 +1,8 @@
 """`--megatron.<field>`: one name sets every config class of megatron-core that has it.
 
-A field that would have no effect is refused, never ignored: `rlcore_megatron.field_table` has a verdict on
+A field that would have no effect is refused, never ignored: `rlcore_megatron.source` has a verdict on
 each. A value that the run has anyway passes, and says nothing.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import importlib.util
@@ -14,10 +12,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlcore import ConfigError, did_you_mean
-from rlcore_megatron.config import EXPERT_TENSOR, MTP, OF_PROCESS, TENSOR, MegatronConfig
-from rlcore_megatron.field_table import FieldVerdict, table
+from rlcore_megatron.config import EXPERT_TENSOR, INDEXER_LOSS, MTP, OF_PROCESS, TENSOR, MegatronConfig
 from rlcore_megatron.pipeline import FIRST, LAST, LAYOUT, PIPELINE, UNEVEN, VIRTUAL, flag, layout_rows
-from rlcore_megatron.source import KnownField, fields_of, known_fields
+from rlcore_megatron.source import FieldVerdict, KnownField, fields_of, known_fields, table
 
 MTP_FACTOR = "mtp_loss_scaling_factor"
 GRANULARITY, MODULES = "recompute_granularity", "recompute_modules"
@@ -46,6 +43,7 @@ NARROWED: Mapping[str, Any] = {
     MODULES: list[Literal["core_attn", "mlp", "moe", "shared_experts"]] | None,
     MTP: Annotated[int, Field(ge=1, le=1)],
     MTP_FACTOR: Annotated[float, Field(gt=0)],
+    INDEXER_LOSS: Annotated[float, Field(ge=0)],
 }
 """Types of fields of which only a part of the values is taken."""
 REASONS = {
@@ -77,8 +75,8 @@ def check_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
     build cannot honor, and for a value of the wrong type or out of place. Checked fields pass unchanged.
     """
     checked = {}
-    for given, value in overrides.items():
-        name = given.replace("-", "_")
+    for spelling, value in overrides.items():
+        name = spelling.replace("-", "_")
         if _is_taken(name, value):
             checked[name] = _parse(name, value)
     _check_conditions(checked)
@@ -98,9 +96,8 @@ def _check_conditions(checked: Mapping[str, Any]) -> None:
     """Nothing is given without what it belongs to."""
     for name in checked:
         for other, wanted in table()[name].under.items():
-            given = checked.get(other, known_fields()[other].default)
             values = wanted if isinstance(wanted, list) else [wanted]
-            if given not in values:
+            if checked.get(other, known_fields()[other].default) not in values:
                 needed = " or ".join(map(_text, values))
                 raise ConfigError(f"{flag(name)} would have no effect without {flag(other)} {needed}.")
 
@@ -126,10 +123,10 @@ def _check_pipeline(checked: dict[str, Any]) -> None:
             raise ConfigError(
                 f"{flag(name)} needs {flag(PIPELINE)} 2 or more: it divides the layers of its stages."
             )
-    given = [name for name in UNEVEN if checked.get(name)]
-    if len(given) > 1 and not (set(given) <= {FIRST, LAST} or {FIRST, LAST, LAYOUT}.isdisjoint(given)):
+    uneven = [name for name in UNEVEN if checked.get(name)]
+    if len(uneven) > 1 and not (set(uneven) <= {FIRST, LAST} or {FIRST, LAST, LAYOUT}.isdisjoint(uneven)):
         raise ConfigError(
-            f"{flag(given[0])} and {flag(given[-1])} divide the layers in two ways: give one of them."
+            f"{flag(uneven[0])} and {flag(uneven[-1])} divide the layers in two ways: give one of them."
         )
     if checked.get(LAYOUT):
         chunks = len(layout_rows(checked)) // stages
@@ -204,29 +201,21 @@ def _is_taken(name: str, value: Any) -> bool:
     if name not in fields:
         raise ConfigError(f"{flag(name)} is no field of megatron-core.{_suggest(name)}")
     verdict = table().get(name)
-    assert verdict is not None, (
-        f"fields.toml has no verdict on {name}: tests hold it to megatron-core's fields"
-    )
+    assert verdict is not None, f"fields.toml has no verdict on {name}: tests hold it to megatron's fields"
     if verdict.kind == "honored":
         return True
     if _is_had(verdict, fields[name], value):
         return False
     if verdict.kind == "needs":
-        missing = _missing(verdict)
-        if missing:
+        if missing := _missing(verdict):
             raise ConfigError(f"{flag(name)} {value} needs {missing}, which is not here.")
         return True
-    raise ConfigError(_refusal(name, value, verdict))
-
-
-def _refusal(name: str, value: Any, verdict: FieldVerdict) -> str:
     if verdict.flag:
-        return f"{flag(name)} is set by rlcore: use {verdict.flag}."
+        raise ConfigError(f"{flag(name)} is set by rlcore: use {verdict.flag}.")
     if verdict.kind == "model":
-        return f"{flag(name)} cannot be set: it belongs to the model, whose config.json says it."
-    if verdict.kind == "decided":
-        return f"{flag(name)} {value} cannot be honored: {verdict.why}."
-    return f"{flag(name)} {value} would have no effect: {verdict.why}."
+        raise ConfigError(f"{flag(name)} cannot be set: it belongs to the model, whose config.json says it.")
+    fault = "cannot be honored" if verdict.kind == "decided" else "would have no effect"
+    raise ConfigError(f"{flag(name)} {value} {fault}: {verdict.why}.")
 
 
 def _missing(verdict: FieldVerdict) -> str:
@@ -245,13 +234,9 @@ def _is_had(verdict: FieldVerdict, field: KnownField, value: Any) -> bool:
         # a flag or the model may say something else than megatron-core's default
         is_default = not verdict.flag and verdict.kind != "model"
         values = [field.default] if is_default else []
-    return _plain(value) in {text for refused in values for text in _spellings(refused)}
-
-
-def _spellings(known: Any) -> set[str]:
-    """`known` as `_plain` has it; AttnBackend.auto as "auto" too."""
-    texts = [known, known.rpartition(".")[2]] if isinstance(known, str) else [known]
-    return {_plain(text) for text in texts}
+    # AttnBackend.auto as "auto" too
+    shorts = [known.rpartition(".")[2] for known in values if isinstance(known, str)]
+    return _plain(value) in set(map(_plain, [*values, *shorts]))
 
 
 def _text(value: Any) -> str:
@@ -259,7 +244,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As a text that is the same for `true` and True, 0 and "0.0"."""
+    """A text that is the same for `true` and True, 0 and "0.0"."""
     text = str(value).lower()
     try:
         return str(float(text))

@@ -1,7 +1,5 @@
 """How the layers of a model are divided between the stages of a pipeline."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +25,7 @@ def flag(name: str) -> str:
 
 def size(fields: Mapping[str, Any], name: str) -> int:
     """The value of `name`, 1 where it is not given or none. ConfigError where it is no positive integer."""
-    value = 1 if _given(fields, name) is None else fields[name]
+    value = 1 if _value(fields, name) is None else fields[name]
     if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
         raise ConfigError(f"{flag(name)}: found {value!r}, expected an integer of at least 1.")
     return int(value)
@@ -39,11 +37,11 @@ def is_on(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def chunk_layers(fields: Mapping[str, Any], layers: int) -> list[list[int]]:
-    """Of each stage, how many of the model's `layers` each of its chunks has (one, if not virtual).
+    """How many of the model's `layers` each chunk of each stage has (one chunk, if not virtual).
 
     `fields`: as the user gave them. ConfigError, one sentence, where they don't divide the layers.
     """
-    if _given(fields, LAYOUT) is not None:
+    if _value(fields, LAYOUT) is not None:
         rows = layout_rows(fields)
         total = sum(row.count("t") for row in rows)
         if total != layers:
@@ -63,6 +61,14 @@ def chunk_layers(fields: Mapping[str, Any], layers: int) -> list[list[int]]:
     divided[0][0] -= is_on(fields, WITH_EMBEDDING)
     divided[-1][-1] -= is_on(fields, WITH_LOSS)
     return divided
+
+
+def model_order(fields: Mapping[str, Any], layers: int) -> list[tuple[int, int]]:
+    """(stage, its number of layers) of each chunk in the order of the model's layers; raises as above."""
+    divided = chunk_layers(fields, layers)
+    return [
+        (stage, chunks[place]) for place in range(len(divided[0])) for stage, chunks in enumerate(divided)
+    ]
 
 
 def layout_rows(fields: Mapping[str, Any]) -> Sequence[str]:
@@ -92,7 +98,7 @@ def layout_rows(fields: Mapping[str, Any]) -> Sequence[str]:
     return rows
 
 
-def _given(fields: Mapping[str, Any], name: str) -> Any:
+def _value(fields: Mapping[str, Any], name: str) -> Any:
     value = fields.get(name)
     return None if str(value).lower() == "none" else value
 
@@ -100,7 +106,7 @@ def _given(fields: Mapping[str, Any], name: str) -> Any:
 def _stage_counts(fields: Mapping[str, Any], layers: int) -> list[int]:
     """Layers of each stage, with embedding and loss where they are counted as layers."""
     stages = size(fields, PIPELINE)
-    ends = {name: size(fields, name) for name in (FIRST, LAST) if _given(fields, name) is not None}
+    ends = {name: size(fields, name) for name in (FIRST, LAST) if _value(fields, name) is not None}
     if not ends:
         counted = layers + is_on(fields, WITH_EMBEDDING) + is_on(fields, WITH_LOSS)
         if counted % stages:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from rlcore import ConversionReport, ModelSpec, PluginFile, RlcoreError, RunError, install_plugin_files
 from rlcore_machine import compute_threads
 from rlcore_megatron.config import MegatronConfig
+from rlcore_megatron.mcore import parallel
 
 if TYPE_CHECKING:
-    from rlcore_megatron.mcore.streaming import Shape
-    from rlcore_megatron.mcore.torch_dist_stream import Written
+    from rlcore_megatron.mcore.checkpoint.streaming import Shape
+    from rlcore_megatron.mcore.checkpoint.torch_dist_stream import Written
     from rlcore_toolkit import SafetensorsShard
 
 T = TypeVar("T")
@@ -142,41 +143,41 @@ def _collect(
         for end in wait([end for end in processes if end not in results]):
             assert isinstance(end, Connection)
             try:
-                said = end.recv()
+                message = end.recv()
             except EOFError:
                 processes[end].join()
                 raise RunError(
                     "A process of the conversion ended early, with exit code "
                     f"{processes[end].exitcode} (-9: killed, mostly for want of memory; use fewer --ranks)."
                 ) from None
-            if isinstance(said, Exception):
-                raise said
-            if isinstance(said, Done):
-                results[end] = said
+            if isinstance(message, Exception):
+                raise message
+            if isinstance(message, Done):
+                results[end] = message
             else:
-                advance(said)
+                advance(message)
     return results
 
 
 def _main(end: Connection, plugin_files: Sequence[PluginFile], pickled: bytes, rank: int, ranks: int) -> None:
     """A process: when its parent is gone, its next word finds nobody and ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the parent stops its own
-    said: Done | Exception
+    outcome: Done | Exception
     try:
         with one_rank():
-            from rlcore_megatron.mcore.streaming import Shape
+            from rlcore_megatron.mcore.checkpoint.streaming import Shape
 
             install_plugin_files(plugin_files)
             job: Job = pickle.loads(pickled)
             compute_threads(max(1, (os.cpu_count() or 1) // ranks))
-            said = job.run(Shape.of(job.spec), rank, ranks, end.send)
+            outcome = job.run(Shape.of(job.spec), rank, ranks, end.send)
     except BrokenPipeError:
         return
     except RlcoreError as error:
-        said = error
+        outcome = error
     except Exception:
-        said = RunError(f"A process of the conversion failed:\n{traceback.format_exc()}")
-    end.send(said)
+        outcome = RunError(f"A process of the conversion failed:\n{traceback.format_exc()}")
+    end.send(outcome)
 
 
 @contextmanager
@@ -185,7 +186,6 @@ def one_rank() -> Iterator[None]:
     from rlcore_megatron import cpu
 
     cpu.install()
-    from rlcore_megatron.mcore import parallel
 
     parallel.start(0, 1, "127.0.0.1", 0)
     try:

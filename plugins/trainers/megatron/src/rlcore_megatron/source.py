@@ -1,15 +1,18 @@
-"""The fields of megatron-core's config classes, read from its source: importing it takes seconds."""
+"""The fields of megatron-core's config classes, and what becomes of each.
 
-from __future__ import annotations
+The fields are read from its source, since importing it takes seconds. The verdicts are in `fields.toml`.
+"""
 
 import ast
 import functools
 import importlib.util
+import tomllib
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 FILES = {
     "ModelParallelConfig": "model_parallel_config.py",
@@ -53,8 +56,8 @@ def fields_of(config: str) -> Mapping[str, KnownField]:
         fields |= fields_of(ast.unparse(base))
     for line in node.body:
         if isinstance(line, ast.AnnAssign):
-            known = KnownField(annotation=ast.unparse(line.annotation), default=_default(line.value))
-            fields[ast.unparse(line.target)] = known
+            annotation = ast.unparse(line.annotation)
+            fields[ast.unparse(line.target)] = KnownField(annotation=annotation, default=_default(line.value))
     return fields
 
 
@@ -85,3 +88,35 @@ def folder_of(package: str) -> Path | None:
     folders = spec.submodule_search_locations if spec is not None else None
     inside = (Path(folder, *path.split(".")) for folder in folders or ())
     return next((folder for folder in inside if folder.is_dir()), None)
+
+
+Kind = Literal["honored", "decided", "model", "needs", "unused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldVerdict:
+    """What becomes of one field. `why` ends a sentence. `flag`: the setting of rlcore in its place.
+
+    `library`: the module that a field of kind "needs" waits for, `called` so in messages. `values`: those
+    that the run has anyway, in place of megatron-core's default. `under`: the field, and its value or values,
+    without which this one would have no effect.
+    """
+
+    kind: Kind
+    why: str = ""
+    flag: str = ""
+    library: str = ""
+    called: str = ""
+    values: Sequence[Any] | None = None
+    under: Mapping[str, Any] = field(default_factory=dict)
+
+
+@functools.cache
+def table() -> Mapping[str, FieldVerdict]:
+    """Field → its verdict, in the order of the file."""
+    read = tomllib.loads((files("rlcore_megatron") / "fields.toml").read_text())
+    verdicts: dict[str, FieldVerdict] = {}
+    for group in read["groups"]:
+        kind, names, values = group.pop("verdict"), group.pop("names"), read["values"]
+        verdicts |= {name: FieldVerdict(kind=kind, values=values.get(name), **group) for name in names}
+    return verdicts

@@ -1,26 +1,25 @@
 """`MegatronTrainer`: what core asks of this package."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcore import ConfigError
+from rlcore import (
+    ADAPTER_CONFIG,
+    AdapterSpec,
+    ConfigError,
+    ConversionReport,
+    ModelSpec,
+    PluginFile,
+    ProgressCallback,
+    Rendezvous,
+    RunConfig,
+    SavedWeights,
+    TrainerRank,
+)
 from rlcore_megatron.config import MegatronConfig
 from rlcore_megatron.fields import RECOMPUTE, check_fields
-
-if TYPE_CHECKING:
-    from rlcore import (
-        ConversionReport,
-        ModelSpec,
-        PluginFile,
-        ProgressCallback,
-        Rendezvous,
-        RunConfig,
-        SavedWeights,
-        TrainerRank,
-    )
+from rlcore_toolkit import adapter_of, write_merged
 
 
 class MegatronTrainer:
@@ -44,6 +43,9 @@ class MegatronTrainer:
         recompute = gpu and not any(name.startswith("recompute_") for name in given)
         return {**(RECOMPUTE if recompute else {}), **checked}
 
+    def adapter(self, run: RunConfig, model: ModelSpec) -> AdapterSpec:
+        return adapter_of(run, Path(model.path))
+
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> TrainerRank:
         """Makes megatron-core importable in this process, too."""
         from rlcore_megatron.mcore.rank import join
@@ -58,7 +60,9 @@ class MegatronTrainer:
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
     ) -> ConversionReport:
-        """One tensor at a time."""
+        """One tensor at a time; an adapter is merged into its base."""
+        if (source.folder / ADAPTER_CONFIG).is_file():
+            return write_merged(Path(source.spec.path), source.folder, out, source.spec.dtype, advance)
         from rlcore_megatron.convert import to_hf
 
         return to_hf(source, out, advance, ranks=ranks, plugin_files=plugin_files)
@@ -71,7 +75,7 @@ class MegatronTrainer:
         ranks: int = 1,
         plugin_files: Sequence[PluginFile] = (),
     ) -> ConversionReport:
-        """As `torch_dist`."""
+        """Converts to `torch_dist`."""
         from rlcore_megatron.convert import to_dist
 
         return to_dist(spec, out, advance, ranks, plugin_files)

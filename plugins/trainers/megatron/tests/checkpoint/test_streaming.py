@@ -19,17 +19,13 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import AutoModelForCausalLM
 
-from rlcore.api.errors import CheckpointError
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
-from rlcore.api.trainer import CHECKSUMS_FILE, SavedWeights
-from rlcore.checksums import checksum
+from rlcore import CHECKSUMS_FILE, CheckpointError, ModelSpec, OptimizerSettings, Part, SavedWeights, checksum
 from rlcore_cli.weights_source import of_model
 from rlcore_megatron.convert import WEIGHTS, to_dist, to_hf
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_megatron.shares import share
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks

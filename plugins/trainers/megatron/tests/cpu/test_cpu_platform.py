@@ -1,7 +1,6 @@
 """The CPU platform: what it rewrites, what it leaves alone, and that it does nothing where there is a GPU."""
 
 import ast
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from rlcore_megatron import cpu
 from rlcore_megatron.cpu import cuda
 from rlcore_megatron.cpu.rewrite import STAND_IN_NAME, Finder, Loader, rewrite
+from rlcore_testing.programs import ran
 
 
 def rewritten(source: str) -> str:
@@ -96,12 +96,7 @@ def test_nothing_happens_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -
 
 
 def run(source: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = ran(sys.executable, "-W", "error", "-c", textwrap.dedent(source))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -6,25 +6,24 @@ import pytest
 import torch
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import Input
-from rlcore.api.maths import Normalizer
+from rlcore.api.columns import Input
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import Loss
-from rlcore.api.types import Group, Prompt, Sample
+from rlcore.api.types import Group, Prompt
 from rlcore.learning.learner import Learner
+from rlcore.learning.maths import Normalizer
 from rlcore.rollout.batch import split, to_batch
-from rlcore_dpo.config import DpoConfig
-from rlcore_dpo.loss import Dpo
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.rank import data_rank
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
+from rlcore_offline.config import DpoConfig, SftConfig
+from rlcore_offline.loss import Dpo, Sft
 from rlcore_qwen.config import QwenConfig
-from rlcore_sft.config import SftConfig
-from rlcore_sft.loss import Sft
 from rlcore_testing.learners import learner_settings
 from rlcore_testing.ranks import run_ranks
+from rlcore_testing.samples import sample_of
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
@@ -50,13 +49,12 @@ def _batch(name: str, minibatches: int) -> TrainBatch:
             answer = ids(9)
             kept = torch.rand(len(answer), generator=draw) < 0.7
             samples.append(
-                Sample(
+                sample_of(
+                    answer,
                     prompt=prompt,
                     prompt_ids=asked,
                     group_id=number,
                     index=index,
-                    rollout_id=f"{number}.{index}",
-                    response_ids=answer,
                     loss_mask=(1, *kept[1:].int().tolist()),
                 )
             )

@@ -1,5 +1,6 @@
 """`Learner` over the real trainer, with the parts of GRPO, on one rank and on two."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,22 +8,22 @@ import pytest
 import torch
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Input
 from rlcore.api.errors import LogProbGapError
-from rlcore.api.inputs import Input
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator
 from rlcore.learning.learner import Learner
+from rlcore.rollout.batch import even_shares
+from rlcore_corrections.batch_weights import ClipCov, TopEntropy
 from rlcore_corrections.config import ClipCovConfig, TopEntropyConfig
-from rlcore_corrections.of_batch import ClipCov, TopEntropy
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig, PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.rank import data_rank
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.learners import learner_settings
 from rlcore_testing.ranks import run_ranks
@@ -64,10 +65,8 @@ def _share(role: Role, gap: float) -> TrainBatch:
     The engine's log-probs are the trainer's, but for one token of the whole batch, which is off by `gap`.
     """
     whole = random_batch(12, seed=4)
-    whole = TrainBatch(
-        tokens=whole.tokens,
-        prompt_lengths=whole.prompt_lengths,
-        response_lengths=whole.response_lengths,
+    whole = replace(
+        whole,
         per_token={
             "loss_mask": whole.per_token["loss_mask"],
             "rollout_log_probs": role.forward(whole, temperature=0.8, tokens_per_rank=BUDGET)["log_probs"],
@@ -80,7 +79,7 @@ def _share(role: Role, gap: float) -> TrainBatch:
         },
     )
     whole.per_token["rollout_log_probs"][torch.nonzero(whole.per_token["loss_mask"])[0]] += gap
-    return whole.select(balance(whole.lengths.tolist(), parallel.data_size())[parallel.data_rank()][::-1])
+    return whole.select(even_shares(whole.lengths.tolist(), parallel.data_size())[parallel.data_rank()][::-1])
 
 
 def _run(rank: int, world: int, port: int, path: str, layout: dict[str, Any], minibatches: int) -> Any:

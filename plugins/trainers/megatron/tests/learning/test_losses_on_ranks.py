@@ -15,42 +15,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
 from rlcore.api.config import Config
-from rlcore.api.inputs import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
-from rlcore.api.maths import Normalizer
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import StepResult
 from rlcore.api.training import Correction, Loss
+from rlcore.learning.advantages import prepare
 from rlcore.learning.critic import ValueObjective, with_value_weights
+from rlcore.learning.maths import Normalizer
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import prepare
-from rlcore_cispo.config import CispoConfig
-from rlcore_cispo.loss import Cispo
+from rlcore.rollout.batch import even_shares
 from rlcore_corrections.config import DecoupledConfig, IcePopConfig, MisConfig, OpsmConfig, TisConfig
 from rlcore_corrections.weights import Decoupled, IcePop, Mis, Opsm, Tis
-from rlcore_dpo.config import DpoConfig
-from rlcore_dpo.loss import Dpo
-from rlcore_grpo.config import PpoClipConfig
-from rlcore_grpo.loss import PpoClip
-from rlcore_gspo.config import GspoConfig
-from rlcore_gspo.loss import Gspo
+from rlcore_grpo.config import CispoConfig, GspoConfig, PpoClipConfig, SapoConfig
+from rlcore_grpo.loss import Cispo, PpoClip, Sapo
+from rlcore_grpo.sequence_loss import Gspo
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.critic import Critic
-from rlcore_megatron.mcore.packing import balance
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.critic import Critic
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
+from rlcore_offline.config import DpoConfig, SftConfig
+from rlcore_offline.loss import Dpo, Sft
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
 from rlcore_qwen.config import QwenConfig
 from rlcore_reinforce.loss import Reinforce
-from rlcore_sapo.config import SapoConfig
-from rlcore_sapo.loss import Sapo
-from rlcore_sft.config import SftConfig
-from rlcore_sft.loss import Sft
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 
@@ -146,7 +139,7 @@ def _share(normalizer: Normalizer, seed: int, *, pairs: bool = False) -> TrainBa
     whole = prepare(whole, _Given(), normalizer=normalizer, constant=12, minibatches=1)
     whole, units = with_value_weights(whole), whole.units()
     lengths = [int(whole.lengths[unit].sum()) for unit in units]
-    mine = balance(lengths, parallel.data_size())[parallel.data_rank()]
+    mine = even_shares(lengths, parallel.data_size())[parallel.data_rank()]
     return whole.select([row for place in mine for row in units[place]])
 
 

@@ -1,5 +1,6 @@
 """A policy that learns from a teacher: what each form changes, and the same under every layout."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,26 +8,27 @@ import pytest
 import torch
 
 from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import Input
 from rlcore.api.config import Config
-from rlcore.api.inputs import Input
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.training import AdvantageEstimator, AdvantageOutput
+from rlcore.learning.advantages import WithTeacher
 from rlcore.learning.learner import Learner
-from rlcore.learning.preparation import WithTeacher
+from rlcore.rollout.batch import even_shares
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.packing import balance
 from rlcore_megatron.mcore.rank import data_rank
-from rlcore_megatron.mcore.role import Role
+from rlcore_megatron.mcore.role.role import Role
 from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.learners import learner_settings
 from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tensors import responses
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
@@ -59,15 +61,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def _batch(seed: int) -> TrainBatch:
     batch = random_batch(12, seed)
     zero = torch.zeros_like(batch.per_token["loss_mask"])
-    return TrainBatch(
-        tokens=batch.tokens,
-        prompt_lengths=batch.prompt_lengths,
-        response_lengths=batch.response_lengths,
-        per_token={
-            "loss_mask": batch.per_token["loss_mask"],
-            "rollout_log_probs": zero,
-            "rewards": zero,
-        },
+    mask = batch.per_token["loss_mask"]
+    return replace(
+        batch,
+        per_token={"loss_mask": mask, "rollout_log_probs": zero, "rewards": zero},
         per_sample={
             "position": torch.arange(12),
             "group": torch.arange(12) // 2,
@@ -78,7 +75,7 @@ def _batch(seed: int) -> TrainBatch:
 
 
 def _share(batch: TrainBatch) -> TrainBatch:
-    return batch.select(balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
+    return batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
 
 
 def _spec(path: str, megatron: dict[str, Any]) -> ModelSpec:
@@ -225,10 +222,7 @@ class _Fixed:
 
 def test_the_kl_is_taken_from_the_advantages() -> None:
     """A - coef · (old - teacher); returns are left alone."""
-    batch = TrainBatch(
-        tokens=torch.zeros(4, dtype=torch.int64),
-        prompt_lengths=torch.tensor([2]),
-        response_lengths=torch.tensor([2]),
+    batch = responses([2]).with_columns(
         per_token={
             "loss_mask": torch.tensor([1.0, 1.0]),
             Input.OLD_LOG_PROBS: torch.tensor([-1.0, -2.0]),

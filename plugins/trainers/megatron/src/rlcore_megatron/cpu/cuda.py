@@ -4,8 +4,8 @@ The device is the CPU, there is one of it, streams and events are empty, and the
 torch's default one. Names that are not here are those of the real `torch.cuda`.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -25,7 +25,14 @@ def move(x: Any, *_: Any, **__: Any) -> Any:
     return x
 
 
+def _nothing(*_: Any, **__: Any) -> None:
+    """There is one device, without memory of its own, and everything runs in order: nothing is to be done."""
+
+
 # --- the device --------------------------------------------------------------------------------------------
+
+device = nullcontext
+set_device = synchronize = _lazy_init = _nothing
 
 
 def current_device() -> torch.device:
@@ -45,37 +52,18 @@ def is_initialized() -> bool:
     return True
 
 
-def set_device(device: Any) -> None:
-    pass
-
-
-def synchronize(device: Any = None) -> None:
-    pass
-
-
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """Below every capability that a kernel asks for."""
     return (0, 0)
-
-
-@contextlib.contextmanager
-def device(_: Any) -> Iterator[None]:
-    yield
 
 
 def is_current_stream_capturing() -> bool:
     return False
 
 
-# --- memory statistics: there is no separate device memory -----------------------------------------------
+# --- memory statistics -------------------------------------------------------------------------------------
 
-
-def empty_cache() -> None:
-    pass
-
-
-def ipc_collect() -> None:
-    pass
+empty_cache = ipc_collect = reset_peak_memory_stats = _nothing
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -89,27 +77,13 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     return {}
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
-    pass
-
-
-# --- streams: everything runs in order, so there is nothing to wait for -------------------------------------
+# --- streams -----------------------------------------------------------------------------------------------
 
 
 class Event:
     """An event that has always happened."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        pass
-
-    def wait(self, stream: Any = None) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
+    __init__ = record = wait = synchronize = _nothing
 
     def query(self) -> bool:
         return True
@@ -121,17 +95,7 @@ class Event:
 class Stream:
     """A stream whose work is done when it is given."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def wait_stream(self, stream: Any) -> None:
-        pass
-
-    def wait_event(self, event: Any) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
+    __init__ = wait_stream = wait_event = synchronize = _nothing
 
     def record_event(self, event: Event | None = None) -> Event:
         return event or Event()
@@ -140,7 +104,7 @@ class Stream:
         return True
 
 
-_STREAM = Stream()
+_STREAM: Stream = Stream()
 
 
 def current_stream(device: Any = None) -> Stream:
@@ -148,31 +112,20 @@ def current_stream(device: Any = None) -> Stream:
 
 
 default_stream = current_stream
-
-
-def set_stream(stream: Any) -> None:
-    pass
-
-
-def stream(_: Any) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()
+set_stream, stream = _nothing, nullcontext
 
 
 class nvtx:  # noqa: N801 - a module of torch.cuda
     """Profiler ranges, which need a driver."""
 
-    @staticmethod
-    def range_push(message: Any) -> int:
-        return 0
-
-    @staticmethod
-    def range_pop() -> int:
-        return 0
+    range_push = range_pop = staticmethod(_nothing)
 
 
 # --- random numbers: megatron's tracker forks and restores "the CUDA state" -------------------------------
 
 default_generators = {_CPU: torch.default_generator}
+manual_seed = manual_seed_all = torch.manual_seed
+initial_seed = torch.initial_seed
 
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
@@ -181,17 +134,6 @@ def get_rng_state(device: Any = None) -> torch.Tensor:
 
 def set_rng_state(state: torch.Tensor, device: Any = None) -> None:
     torch.set_rng_state(state)
-
-
-def manual_seed(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
-manual_seed_all = manual_seed
-
-
-def initial_seed() -> int:
-    return torch.initial_seed()
 
 
 class random:  # noqa: N801 - a module of torch.cuda
@@ -204,7 +146,3 @@ class random:  # noqa: N801 - a module of torch.cuda
 def _lazy_call(function: Callable[[], None], **_: Any) -> None:
     """Nothing to initialize first."""
     function()
-
-
-def _lazy_init() -> None:
-    pass

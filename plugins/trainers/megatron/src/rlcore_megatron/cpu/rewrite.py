@@ -143,7 +143,7 @@ AFTER_IMPORT: Mapping[str, Callable[[ModuleType], None]] = {
 
 @functools.cache
 def _cache_tag() -> str:
-    """Of the bytecode that this very rewriter makes."""
+    """The tag of the bytecode that this very rewriter makes."""
     return "rlcore" + hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 

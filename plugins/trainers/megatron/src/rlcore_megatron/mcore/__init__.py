@@ -4,9 +4,8 @@ Importing this package makes megatron-core importable on the machine at hand; it
 of `megatron.core` or `mbridge` in the process.
 """
 
-from rlcore_megatron.field_table import table
 from rlcore_megatron.mcore import imports
-from rlcore_megatron.source import known_fields
+from rlcore_megatron.source import known_fields, table
 
 imports.prepare()
 # Every worker needs these. One that is forked finds them read.

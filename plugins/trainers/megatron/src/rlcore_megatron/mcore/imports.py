@@ -14,12 +14,10 @@ import torch
 
 from rlcore_megatron import cpu
 
+_GPT = "megatron.core.models.gpt"
 _LOUD = (
-    "megatron.core.models.gpt.gpt_layer_specs",
-    "megatron.core.models.gpt.gpt_model",
-    "megatron.core.optimizer",
-    "megatron.core.distributed",
-    "mbridge",
+    *(f"{_GPT}.gpt_layer_specs", f"{_GPT}.gpt_model"),
+    *("megatron.core.optimizer", "megatron.core.distributed", "mbridge"),
 )
 """Modules that warn, while they are imported, of TransformerEngine and apex, which rlcore does without."""
 
@@ -82,8 +80,6 @@ def _spare_models() -> None:
 
 def device() -> torch.device:
     """Where parameters and batches of this process live: its current GPU, or the CPU."""
-    return (
-        torch.device("cuda", torch.cuda.current_device())
-        if torch.cuda.is_available()
-        else torch.device("cpu")
-    )
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

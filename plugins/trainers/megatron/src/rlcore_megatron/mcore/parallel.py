@@ -6,19 +6,21 @@ megatron-core keeps the layout in globals of the process: one trainer a process.
 import os
 import socket
 import warnings
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
 from rlcore import ConfigError
-from rlcore_machine import listen
+from rlcore_megatron.config import CONTEXT, EXPERT, EXPERT_TENSOR, TENSOR
 from rlcore_megatron.mcore.rng import set_seed
-from rlcore_toolkit import stay_on
+from rlcore_megatron.pipeline import PIPELINE
+from rlcore_toolkit import join_group, leave_group
 
-_STOP_SECONDS = 30.0
+_SIZES = (TENSOR, PIPELINE, CONTEXT, EXPERT, EXPERT_TENSOR)
+_Number = Callable[[], int]
+_Group = Callable[[], dist.ProcessGroup]
 
 
 def start(
@@ -28,91 +30,41 @@ def start(
     port: int,
     *,
     listener: socket.socket | None = None,
-    tensor_model_parallel_size: int = 1,
-    pipeline_model_parallel_size: int = 1,
-    virtual_pipeline_model_parallel_size: int | None = None,
-    context_parallel_size: int = 1,
-    expert_model_parallel_size: int = 1,
-    expert_tensor_parallel_size: int = 1,
-    sequence_parallel: bool = False,
     seed: int = 0,
     timeout: float = 600.0,
+    sequence_parallel: bool = False,
+    virtual_pipeline_model_parallel_size: int | None = None,
+    **sizes: int,
 ) -> None:
     """Join `world_size` ranks at `address:port` (gloo on a CPU, NCCL on GPUs) and lay them out.
 
-    The sizes are those of `--megatron.<field>`; what they leave over is data parallel. `timeout`: seconds
-    that a rank waits for the others, here and in each collective after it. `listener`: rank 0's socket at
-    `address:port`, which is taken over; without one it binds there itself. Where `address` is the loopback,
-    everything else listens there too.
+    `sizes` are those of `--megatron.<field>`, 1 where not given; what they leave over is data parallel.
+    `timeout`: seconds that a rank waits for the others, here and in each collective after it. `listener`:
+    rank 0's socket at `address:port`, which is taken over; without one it binds there itself. Where `address`
+    is the loopback, everything else listens there too.
     """
-    check_layout(
-        world_size,
-        tensor=tensor_model_parallel_size,
-        pipeline=pipeline_model_parallel_size,
-        context=context_parallel_size,
-        expert=expert_model_parallel_size,
-        expert_tensor=expert_tensor_parallel_size,
-        sequence_parallel=sequence_parallel,
-    )
-    _quiet()
+    sizes = {**dict.fromkeys(_SIZES, 1), **sizes}
+    _check_layout(world_size, sizes, sequence_parallel)
+    # newer torch renames collectives that megatron-core calls by their old names
+    warnings.filterwarnings("ignore", message="`torch.distributed.*` is deprecated", category=FutureWarning)
     if sequence_parallel:
         # megatron's order of kernels: communication must not overtake the matmul that it is hidden behind
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        # a worker that was given one GPU sees that one; one that sees all takes the one of its rank
-        torch.cuda.set_device(rank % torch.cuda.device_count())
-    # where all ranks share a host, no connection among them leaves it
-    os.environ |= stay_on(address)
-    dist.init_process_group(
-        backend="nccl" if on_gpu else "gloo",
-        store=_store(rank, world_size, address, port, listener, timeout),
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=timeout),
-    )
+    join_group(rank, world_size, address, port, listener=listener, timeout=timeout)
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=tensor_model_parallel_size,
-        pipeline_model_parallel_size=pipeline_model_parallel_size,
+        **sizes,
         virtual_pipeline_model_parallel_size=virtual_pipeline_model_parallel_size,
-        context_parallel_size=context_parallel_size,
-        expert_model_parallel_size=expert_model_parallel_size,
-        expert_tensor_parallel_size=expert_tensor_parallel_size,
         distributed_timeout_minutes=timeout / 60.0,
         # a second set of groups is of use only where the first is not gloo
-        create_gloo_process_groups=on_gpu,
+        create_gloo_process_groups=torch.cuda.is_available(),
     )
-    _seed(seed)
+    # Stages draw differently, data-parallel ranks alike, and tensor-parallel ones as megatron needs it.
+    set_seed(seed + 100 * pipeline_rank())
 
 
-def _store(
-    rank: int, world_size: int, address: str, port: int, listener: socket.socket | None, timeout: float
-) -> Any:
-    """The rendezvous. Left to itself torch listens on every interface."""
-    if rank == 0:
-        listener = listener or listen(address, port)
-        port = listener.getsockname()[1]
-    return dist.TCPStore(  # type: ignore[attr-defined]  # torch offers it without saying so
-        address,
-        port,
-        world_size,
-        is_master=rank == 0,
-        timeout=timedelta(seconds=timeout),
-        master_listen_fd=listener.detach() if listener else None,
-    )
-
-
-def check_layout(
-    world_size: int,
-    *,
-    tensor: int,
-    pipeline: int,
-    context: int,
-    expert: int,
-    expert_tensor: int,
-    sequence_parallel: bool,
-) -> None:
+def _check_layout(world_size: int, sizes: Mapping[str, int], sequence_parallel: bool) -> None:
     """Refuse (ConfigError) what cannot be laid out on `world_size` ranks."""
+    tensor, pipeline, context, expert, expert_tensor = (sizes[name] for name in _SIZES)
     if world_size % (tensor * pipeline * context):
         by_context = f" by {context} context-parallel" if context > 1 else ""
         raise ConfigError(
@@ -134,120 +86,45 @@ def check_layout(
         )
 
 
-def _quiet() -> None:
-    # newer torch renames collectives that megatron-core calls by their old names
-    warnings.filterwarnings("ignore", message="`torch.distributed.*` is deprecated", category=FutureWarning)
-
-
 def stop() -> None:
-    """Leave together: wait for the others (30 s at most, then an error), then tear the groups down.
-
-    Without it a rank that ends first makes the others die in a signal now and then.
-    """
-    limit = timedelta(seconds=_STOP_SECONDS)
-    try:
-        # never by NCCL, which would take memory of a GPU for it
-        group = dist.new_group(backend="gloo", timeout=limit) if dist.get_backend() == "nccl" else None
-        work = dist.barrier(group, async_op=True)
-        assert work is not None
-        work.wait(limit)
-    finally:
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
+    """Leave together, as `leave_group` does."""
+    leave_group(parallel_state.destroy_model_parallel)
 
 
-def _seed(seed: int) -> None:
-    """Seed all generators; stages differ, data-parallel ranks do not, tensor-parallel ones where needed."""
-    set_seed(seed + 100 * pipeline_rank())
+data_rank: _Number = parallel_state.get_data_parallel_rank
+"""This rank among those that hold the same part of the model."""
+data_size: _Number = parallel_state.get_data_parallel_world_size
+data_group: _Group = parallel_state.get_data_parallel_group
 
+tensor_rank: _Number = parallel_state.get_tensor_model_parallel_rank
+"""This rank among those that share the layers of a stage."""
+tensor_size: _Number = parallel_state.get_tensor_model_parallel_world_size
+tensor_group: _Group = parallel_state.get_tensor_model_parallel_group
 
-def data_rank() -> int:
-    """This rank among those that hold the same part of the model."""
-    return int(parallel_state.get_data_parallel_rank())
+context_rank: _Number = parallel_state.get_context_parallel_rank
+"""This rank among those that share the tokens of a pack."""
+context_size: _Number = parallel_state.get_context_parallel_world_size
+context_group: _Group = parallel_state.get_context_parallel_group
 
+pipeline_rank: _Number = parallel_state.get_pipeline_model_parallel_rank
+"""The stage of this rank."""
+pipeline_size: _Number = parallel_state.get_pipeline_model_parallel_world_size
+pipeline_group: _Group = parallel_state.get_pipeline_model_parallel_group
 
-def data_size() -> int:
-    return int(parallel_state.get_data_parallel_world_size())
+expert_rank: _Number = parallel_state.get_expert_model_parallel_rank
+"""This rank among those that share the experts of a layer."""
+expert_size: _Number = parallel_state.get_expert_model_parallel_world_size
+expert_group: _Group = parallel_state.get_expert_model_parallel_group
 
-
-def data_group() -> dist.ProcessGroup:
-    group: dist.ProcessGroup = parallel_state.get_data_parallel_group()
-    return group
-
-
-def tensor_rank() -> int:
-    """This rank among those that share the layers of a stage."""
-    return int(parallel_state.get_tensor_model_parallel_rank())
-
-
-def tensor_size() -> int:
-    return int(parallel_state.get_tensor_model_parallel_world_size())
-
-
-def tensor_group() -> dist.ProcessGroup:
-    group: dist.ProcessGroup = parallel_state.get_tensor_model_parallel_group()
-    return group
-
-
-def context_rank() -> int:
-    """This rank among those that share the tokens of a pack."""
-    return int(parallel_state.get_context_parallel_rank())
-
-
-def context_size() -> int:
-    return int(parallel_state.get_context_parallel_world_size())
-
-
-def context_group() -> dist.ProcessGroup:
-    group: dist.ProcessGroup = parallel_state.get_context_parallel_group()
-    return group
-
-
-def pipeline_rank() -> int:
-    """The stage of this rank."""
-    return int(parallel_state.get_pipeline_model_parallel_rank())
-
-
-def pipeline_size() -> int:
-    return int(parallel_state.get_pipeline_model_parallel_world_size())
-
-
-def pipeline_group() -> dist.ProcessGroup:
-    group: dist.ProcessGroup = parallel_state.get_pipeline_model_parallel_group()
-    return group
+expert_tensor_rank: _Number = parallel_state.get_expert_tensor_parallel_rank
+"""This rank among those that have a part of each of the same experts."""
+expert_tensor_size: _Number = parallel_state.get_expert_tensor_parallel_world_size
+expert_tensor_group: _Group = parallel_state.get_expert_tensor_parallel_group
 
 
 def virtual_size() -> int:
     """Chunks of the model that each stage holds: 1 without a virtual pipeline."""
     return parallel_state.get_virtual_pipeline_model_parallel_world_size() or 1
-
-
-def expert_rank() -> int:
-    """This rank among those that share the experts of a layer."""
-    return int(parallel_state.get_expert_model_parallel_rank())
-
-
-def expert_size() -> int:
-    return int(parallel_state.get_expert_model_parallel_world_size())
-
-
-def expert_group() -> dist.ProcessGroup:
-    group: dist.ProcessGroup = parallel_state.get_expert_model_parallel_group()
-    return group
-
-
-def expert_tensor_rank() -> int:
-    """This rank among those that have a part of each of the same experts."""
-    return int(parallel_state.get_expert_tensor_parallel_rank())
-
-
-def expert_tensor_size() -> int:
-    return int(parallel_state.get_expert_tensor_parallel_world_size())
-
-
-def expert_tensor_group() -> dist.ProcessGroup:
-    group: dist.ProcessGroup = parallel_state.get_expert_tensor_parallel_group()
-    return group
 
 
 def is_first_stage(chunk: int = 0) -> bool:

@@ -1,7 +1,5 @@
 """What the ranks of a bridge's conformance tests do; `rlcore_testing.ranks` runs these functions."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +13,16 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
 from torch import Tensor
 
-from rlcore import ModelSpec, Part, SavedWeights, TrainBatch, UserError
+from rlcore import AdapterSpec, ModelSpec, Part, SavedWeights, TrainBatch, UserError
 from rlcore_megatron import convert
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.build import Built, build_model
-from rlcore_megatron.mcore.context import Share
-from rlcore_megatron.mcore.narrowing import shared_params
-from rlcore_megatron.mcore.optimizer import wrap_for_gradients
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.optimizer.wrappers import wrap_for_gradients
+from rlcore_megatron.mcore.packs.context import Share
+from rlcore_megatron.mcore.packs.narrowing import shared_params
+from rlcore_megatron.mcore.role.build import Built, build_model
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import adapter_tensors, hf_tensors
 from rlcore_testing.checkpoints import weighted_loss
 
 SHARD_BYTES = 20_000
@@ -49,32 +47,45 @@ def measure(
     inputs: Mapping[str, tuple[Tensor, Tensor]],
     layouts: Sequence[Mapping[str, Any]],
     more_ports: Sequence[int],
+    adapters: Mapping[str, tuple[Path, AdapterSpec]],
 ) -> list[dict[str, dict[str, Any]]]:
     """For each layout, of each model under `root`: logits, loss, gradients and weights, by model.
 
     `inputs`: ids and mask of each model. Logits and loss on the last stage only: packed and padded logits
-    [n, V], and the sum of both losses, of which the gradients are.
+    [n, V], and the sum of both losses, of which the gradients are. `adapters`: of some models, a base and an
+    adapter on it; the same of these is the model's "adapted".
     """
-    measured = []
+    measured: list[dict[str, dict[str, Any]]] = []
     for place, fields in zip((port, *more_ports), layouts, strict=True):
         start(rank, size, place, fields)
         measured.append({name: _one(root / name, bridge, fields, *inputs[name]) for name in inputs})
+        for name, (base, adapter) in adapters.items():
+            measured[-1][name]["adapted"] = _one(base, bridge, fields, *inputs[name], adapter)
         parallel.stop()
     return measured
 
 
-def half_logits(
-    rank: int, size: int, port: int, bridge: Part, root: Path, inputs: Mapping[str, tuple[Tensor, Tensor]]
+def packed_logits(
+    rank: int,
+    size: int,
+    port: int,
+    bridge: Part,
+    root: Path,
+    inputs: Mapping[str, tuple[Tensor, Tensor]],
+    dtype: str,
 ) -> dict[str, Tensor]:
-    """The packed logits of each model in bf16, as fp32."""
-    return _logits(rank, size, port, bridge, root, inputs, "bf16")
-
-
-def full_logits(
-    rank: int, size: int, port: int, bridge: Part, root: Path, inputs: Mapping[str, tuple[Tensor, Tensor]]
-) -> dict[str, Tensor]:
-    """The packed logits of each model in fp32."""
-    return _logits(rank, size, port, bridge, root, inputs, "fp32")
+    """The packed logits of each model with weights of `dtype`, as fp32."""
+    start(rank, size, port, {})
+    by_model = {}
+    for name, (ids, mask) in inputs.items():
+        spec = ModelSpec(path=str(root / name), bridge=bridge, dtype=dtype)
+        built = build_model(spec, trainable=False)
+        part = packed(ids, mask)
+        with torch.no_grad():
+            logits = built.forward(part.tokens, part.positions, part.params)[0]
+        by_model[name] = logits[:, : built.hf_config.vocab_size].float()
+    parallel.stop()
+    return by_model
 
 
 def save_again(rank: int, size: int, port: int, bridge: Part, root: Path, out: Path) -> None:
@@ -135,53 +146,39 @@ def padded(ids: Tensor, mask: Tensor) -> Input:
 def _pack(tokens: Tensor, lengths: Tensor, rows: Tensor) -> Input:
     starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
     longest = int(lengths.max())
-    params = PackedSeqParams(
-        qkv_format="thd",
-        cu_seqlens_q=starts,
-        cu_seqlens_kv=starts,
-        max_seqlen_q=longest,
-        max_seqlen_kv=longest,
-    )
+    ends = {"cu_seqlens_q": starts, "cu_seqlens_kv": starts}
+    params = PackedSeqParams(qkv_format="thd", **ends, max_seqlen_q=longest, max_seqlen_kv=longest)
     positions = torch.cat([torch.arange(int(length)) for length in lengths])
     return Input(tokens[None], positions[None], params, rows)
 
 
-def _logits(
-    rank: int,
-    size: int,
-    port: int,
+def _one(
+    path: Path,
     bridge: Part,
-    root: Path,
-    inputs: Mapping[str, tuple[Tensor, Tensor]],
-    dtype: str,
-) -> dict[str, Tensor]:
-    start(rank, size, port, {})
-    by_model = {}
-    for name, (ids, mask) in inputs.items():
-        spec = ModelSpec(path=str(root / name), bridge=bridge, dtype=dtype)
-        built = build_model(spec, trainable=False)
-        part = packed(ids, mask)
-        with torch.no_grad():
-            logits = built.forward(part.tokens, part.positions, part.params)[0]
-        by_model[name] = logits[:, : built.hf_config.vocab_size].float()
-    parallel.stop()
-    return by_model
-
-
-def _one(path: Path, bridge: Part, fields: Mapping[str, Any], ids: Tensor, mask: Tensor) -> dict[str, Any]:
-    built = build_model(ModelSpec(path=str(path), bridge=bridge, fields=fields))
+    fields: Mapping[str, Any],
+    ids: Tensor,
+    mask: Tensor,
+    adapter: AdapterSpec | None = None,
+) -> dict[str, Any]:
+    built = build_model(ModelSpec(path=str(path), bridge=bridge, fields=fields), adapter=adapter)
     weights = {key: tensor.clone() for key, tensor in hf_tensors(built)}
+    parts = adapter_tensors(built)
     logits, losses = _train(built, [packed(ids, mask), padded(ids, mask)], ids[mask])
     with torch.no_grad():  # the gradients take the way of the weights
         for chunk in built.chunks:
             for parameter in chunk.parameters():
-                # summed over the data-parallel ranks, which see the same input
-                gradient = parameter.main_grad  # type: ignore[attr-defined] # of megatron
+                if adapter is not None and not parameter.requires_grad:
+                    continue
+                # of megatron, which gives a frozen one none; summed over the data-parallel ranks, which see
+                # the same input
+                gradient = getattr(parameter, "main_grad", torch.zeros(()))
                 parameter.copy_(gradient / parallel.data_size())
-            for buffer in chunk.buffers():
+            for buffer in chunk.buffers() if adapter is None else ():
                 buffer.zero_()
-    gradients = {key: tensor.clone() for key, tensor in hf_tensors(built)}
-    return {"logits": logits, "loss": sum(losses), "gradients": gradients, "weights": weights}
+    trained = hf_tensors(built) if adapter is None else adapter_tensors(built).items()
+    gradients = {key: tensor.clone() for key, tensor in trained}
+    result = {"logits": logits, "loss": sum(losses), "gradients": gradients, "weights": weights}
+    return {**result, "adapter": parts}
 
 
 def _train(built: Built, parts: Sequence[Input], tokens: Tensor) -> tuple[list[Tensor], list[float]]:
@@ -194,7 +191,7 @@ def _train(built: Built, parts: Sequence[Input], tokens: Tensor) -> tuple[list[T
 
     def step(remaining: Iterator[Input], model: Any) -> tuple[Tensor, Any]:
         part = next(remaining)
-        share = Share.mine(part.tokens.shape[1])
+        share = Share.of_process(part.tokens.shape[1])
         places = slice(None) if share is None else share.places
         params = part.params if share is None else shared_params(part.params, share)
         out = model(part.tokens[:, places], part.positions[:, places], None, packed_seq_params=params)
@@ -224,7 +221,7 @@ def _train(built: Built, parts: Sequence[Input], tokens: Tensor) -> tuple[list[T
 
 
 def _finalize(models: list[Any], num_tokens: Tensor | None = None, **known: Any) -> None:
-    """As the trainer does: summed over ranks, never divided."""
+    """Sums gradients over ranks as the trainer does, and never divides them."""
     finalize_model_grads(models, None, **known)
 
 

@@ -9,8 +9,6 @@ It makes tiny checkpoints with transformers' own classes, every value of them ra
 what transformers computes with them: fp32, on the CPU, real gloo ranks. Needs pytest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools
@@ -27,8 +25,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from rlcore import Part, TrainBatch
+from rlcore import AdapterSpec, Part, TrainBatch
 from rlcore_machine import HeldPort
+from rlcore_megatron.testing.adapters import adapter_gradients, split_off
 from rlcore_megatron.testing.family import config_class, has_experts, published, shrunk
 from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
 from rlcore_testing.checkpoints import (
@@ -76,7 +75,7 @@ EXPERT_LAYOUTS: Mapping[str, tuple[int, Choice]] = {
 """For families with experts, whose tensor parallelism needs sequence parallelism. In the same order."""
 
 Answered = Sequence[tuple[Sequence[int], Sequence[float]]]
-"""Of each prompt: the tokens that were sampled, and their log-probs at temperature 1."""
+"""The tokens that were sampled for each prompt, and their log-probs at temperature 1."""
 
 _MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
 
@@ -93,6 +92,14 @@ class Models:
             self.references[name] = make_checkpoint(made / name, config, seed)
             (made / name).rename(self.root / name)
         self.inputs = {name: (reference.ids, reference.mask) for name, reference in self.references.items()}
+        self.adapters: dict[str, tuple[Path, AdapterSpec]] = {}
+
+    def with_adapters(self) -> Self:
+        """Of each model also a base and an adapter, which together are that model."""
+        for name in self.references:
+            base, adapter = (self.root.with_name(f"{name} {kind}") for kind in ("base", "adapter"))
+            self.adapters[name] = base, split_off(self.root / name, base, adapter)
+        return self
 
 
 class BridgeConformance(Conformance):
@@ -127,9 +134,8 @@ class BridgeConformance(Conformance):
     @classmethod
     def of(cls, subject: Subject) -> type[Self]:
         """With a tiny model of each size that the family's record names, or of its preset."""
-        models = list(
-            {json.dumps(shrunk(config)): config for config in published(subject.record).values()}.values()
-        )
+        configs = published(subject.record).values()
+        models = list({json.dumps(shrunk(config)): config for config in configs}.values())
         return cls.with_values(
             bridge=subject.part,
             config_class=config_class(models[0]),
@@ -170,9 +176,9 @@ class BridgeConformance(Conformance):
     def laid_out(cls, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         """What each layout, and one rank as "alone", makes of `layout_models`."""
         configs = {name: cls.config(**fields) for name, fields in cls.layout_models.items()}
-        models = Models(tmp_path_factory.mktemp("layouts"), configs)
+        models = Models(tmp_path_factory.mktemp("layouts"), configs).with_adapters()
         layouts = {"alone": (1, {}), **dict(itertools.islice(cls.layouts.items(), cls.most))}
-        results: dict[str, Any] = {}
+        results: dict[str, Any] = {"models": models}
         for ranks in sorted({ranks for ranks, _ in layouts.values()}):
             names = [name for name, (count, _) in layouts.items() if count == ranks]
             measured = cls.measure(models, [layouts[name][1] for name in names], ranks)
@@ -183,13 +189,11 @@ class BridgeConformance(Conformance):
     def measure(
         cls, models: Models, layouts: Sequence[Choice], ranks: int
     ) -> list[Mapping[str, Mapping[str, Any]]]:
-        """Of each layout, by model: what the last rank found."""
+        """What the last rank found, for each layout and by model."""
         with contextlib.ExitStack() as held:
             ports = [held.enter_context(HeldPort()).number for _ in layouts[1:]]
-            call = (cls.bridge, models.root, models.inputs, layouts, ports)
-            results: list[Mapping[str, Mapping[str, Any]]]
-            results = run_ranks(f"{RANKS}:measure", ranks, *call)[-1]
-        return results
+            call = (cls.bridge, models.root, models.inputs, layouts, ports, models.adapters)
+            return list(run_ranks(f"{RANKS}:measure", ranks, *call)[-1])
 
     def test_logits_are_those_of_transformers(self, grid: Models, alone: Mapping[str, Any]) -> None:
         for name, reference in grid.references.items():
@@ -212,7 +216,9 @@ class BridgeConformance(Conformance):
             _assert_equal(alone[name]["weights"], tensors_of(grid.root / name), name)
 
     def test_each_tensor_is_read_from_its_own_place(self, grid: Models, tmp_path: Path) -> None:
-        name = max(grid.references, key=lambda name: len(index_of(grid.root / name)))
+        # of an indexer that chooses all keys no logits tell anything
+        chosen = {name: _config(grid.root / name).get("index_topk", 0) for name in grid.references}
+        name = max(chosen, key=lambda name: (len(index_of(grid.root / name)), -chosen[name]))
         reference, source = grid.references[name], tensors_of(grid.root / name)
         pairs = same_shape_pairs(source)
         for number, (first, second) in enumerate(pairs):
@@ -222,19 +228,14 @@ class BridgeConformance(Conformance):
             swapped = {**source, first: source[second], second: source[first]}
             save_file(swapped, path / "model.safetensors", metadata={"format": "pt"})
         inputs = {str(number): (reference.ids, reference.mask) for number in range(len(pairs))}
-        call = (self.bridge, tmp_path, inputs)
-        logits = run_ranks(f"{RANKS}:full_logits", 1, *call)[0]
-        unseen = [
-            pair
-            for number, pair in enumerate(pairs)
-            if _apart(logits[str(number)], reference.logits) <= 10 * TOLERANCE
-        ]
+        logits = run_ranks(f"{RANKS}:packed_logits", 1, self.bridge, tmp_path, inputs, "fp32")[0]
+        differences = [_apart(logits[str(number)], reference.logits) for number in range(len(pairs))]
+        unseen = [pair for pair, apart in zip(pairs, differences, strict=True) if apart <= 10 * TOLERANCE]
         assert pairs
-        assert not unseen, "swapped without a difference"
+        assert not unseen, f"{unseen} swapped without a difference"
 
     def test_bf16_is_as_near_as_that_of_transformers(self, grid: Models) -> None:
-        call = (self.bridge, grid.root, grid.inputs)
-        logits = run_ranks(f"{RANKS}:half_logits", 1, *call)[0]
+        logits = run_ranks(f"{RANKS}:packed_logits", 1, self.bridge, grid.root, grid.inputs, "bf16")[0]
         for name, reference in grid.references.items():
             theirs = typical(reference.half - reference.logits)
             ours = typical(logits[name] - reference.logits)
@@ -282,6 +283,25 @@ class BridgeConformance(Conformance):
                     assert _apart(divided["gradients"][key], expected) <= bound, (where, key)
                 _assert_equal(divided["weights"], alone["weights"], where)
 
+    def test_an_adapter_is_that_of_peft_in_every_layout(self, laid_out: Mapping[str, Any]) -> None:
+        models: Models = laid_out["models"]
+        for layout in ("alone", *itertools.islice(self.layouts, self.most)):
+            for name, (_, spec) in models.adapters.items():
+                adapted, reference = laid_out[layout][name]["adapted"], models.references[name]
+                where = f"{layout}, {name}"
+                for logits in adapted["logits"]:
+                    bound = TOLERANCE * (1 + float(reference.logits.abs().max()))
+                    assert _apart(logits, reference.logits) <= bound, where
+                whole = {key: 2 * gradient for key, gradient in reference.gradients.items()}
+                expected = adapter_gradients(spec, whole)
+                assert adapted["gradients"].keys() == expected.keys(), where
+                for key, gradient in expected.items():
+                    bound = TOLERANCE * (1 + float(gradient.abs().max()))
+                    assert _apart(adapted["gradients"][key], gradient) <= bound, (where, key)
+                for key, weight in laid_out["alone"][name]["weights"].items():
+                    assert _apart(adapted["weights"][key], weight) <= 1e-6, (where, key)
+                _assert_equal(adapted["adapter"], tensors_of(Path(spec.source)), where)
+
     def test_what_would_be_computed_wrongly_is_refused(self, grid: Models, tmp_path: Path) -> None:
         if not self.refused:
             pytest.skip("the suite names nothing that the bridge refuses")
@@ -291,8 +311,8 @@ class BridgeConformance(Conformance):
             paths.append(shutil.copytree(source, tmp_path / str(number)))
             config = {**_config(source), **fields}
             (paths[-1] / "config.json").write_text(json.dumps(config))
-        said = run_ranks(f"{RANKS}:refusals", 1, self.bridge, paths)[0]
-        for expected, message in zip(self.refused, said, strict=True):
+        messages = run_ranks(f"{RANKS}:refusals", 1, self.bridge, paths)[0]
+        for expected, message in zip(self.refused, messages, strict=True):
             assert message.startswith(("ModelError", "ConfigError")), (expected, message)
             assert expected in message, (expected, message)
 
@@ -318,7 +338,7 @@ def _apart(computed: Tensor, expected: Tensor) -> float:
 
 
 def typical(errors: Tensor) -> float:
-    """Of errors [n, V], that of the middle token: rounding sends a token to other experts now and then."""
+    """The error of the middle token of [n, V]: rounding sends a token to other experts now and then."""
     return float(errors.square().mean(1).sqrt().median())
 
 

@@ -1,18 +1,18 @@
 """Tiny models of a family, for a check of its bridge: what its record offers, with small numbers."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import resources
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import transformers
 
 from rlcore import ModelFamily, Part, PluginError
 from rlcore_megatron.testing.grid import Choice
+from rlcore_toolkit import indexed_layers
 
 LAYERS = 2
 SMALL: Choice = {
@@ -30,16 +30,30 @@ SMALL: Choice = {
     "qk_rope_head_dim": 8,
     "v_head_dim": 10,
     "moe_intermediate_size": 24,
+    "index_topk": 3,
+    "index_n_heads": 12,
+    "index_head_dim": 12,
     "num_experts": 8,
     "num_local_experts": 8,
     "n_routed_experts": 8,
     "num_experts_per_tok": 5,  # so that each expert has tokens of its own
     "num_nextn_predict_layers": 0,
+    "mtp_num_hidden_layers": 0,
+    "shared_expert_intermediate_size": 24,
+    "full_attention_interval": 2,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 16,
 }
 """What takes the place of a size of config.json. A null stays: the model has no such matrix."""
+SHARING = ("indexer_types", "index_topk_", "index_skip_")
+"""Begin the fields that say which layers share an indexer."""
+DECODER = "text_config"
+"""Where the config.json of a larger model has that of its decoder."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 OTHERS = ("architectures", "model_type", "auto_map", "quantization_config", "dtype", "torch_dtype")
-"""Of config.json, what is no field of the model that a suite makes: it is random, and fp32."""
+"""Fields of config.json that the model of a suite does not have: it is random, and fp32."""
 
 
 def published(record: ModelFamily) -> dict[str, Mapping[str, Any]]:
@@ -47,8 +61,10 @@ def published(record: ModelFamily) -> dict[str, Mapping[str, Any]]:
 
     Raises `PluginError` where it offers neither.
     """
-    configs = {
-        name: config for name, config in _sizes(record) if config["architectures"][0] in record.architectures
+    configs: dict[str, Mapping[str, Any]] = {
+        name: {**config.get(DECODER, config), "architectures": config["architectures"]}
+        for name, config in _sizes(record)
+        if config["architectures"][0] in record.architectures
     }
     if not configs and record.preset:
         with tempfile.TemporaryDirectory() as folder:
@@ -63,10 +79,10 @@ def published(record: ModelFamily) -> dict[str, Mapping[str, Any]]:
 
 
 def config_class(config: Mapping[str, Any]) -> type[transformers.PretrainedConfig]:
-    """Transformers' class for a config.json."""
-    made: type[transformers.PretrainedConfig]
-    made = getattr(transformers, config["architectures"][0]).config_class
-    return made
+    """Transformers' class for a config.json; of a larger model that of its decoder."""
+    model = getattr(transformers, config["architectures"][0])
+    found = model.config_class
+    return cast(type[transformers.PretrainedConfig], found.sub_configs.get(DECODER, found))
 
 
 def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:
@@ -80,13 +96,21 @@ def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:
         fields["intermediate_size"] = SMALL["moe_intermediate_size"]
     for name in ("layer_types", "mlp_layer_types"):
         if name in fields:
-            fields[name] = fields[name][:layers]
+            fields[name] = list(islice(cycle(fields[name]), layers))
+    if "linear_num_key_heads" in fields:
+        fields["head_dim"] = 16  # a quarter of it turns
+        # a delta net's output norm divides by values near 0: with the usual eps fp32 is not exact to 1e-5
+        fields["rms_norm_eps"] = 0.1
     if fields.get("first_k_dense_replace"):
         fields["first_k_dense_replace"] = 1
     if config.get("num_key_value_heads") == config.get("num_attention_heads"):
         fields["num_key_value_heads"] = SMALL["num_attention_heads"]
     if fields.get("n_group", 1) > 1:
         fields |= {"n_group": 4, "topk_group": 2, "num_experts_per_tok": 4}
+    if len(indexed_layers(config)) not in (0, config["num_hidden_layers"]):
+        # layers share an indexer; in deeper models each has one, so that every layout is possible
+        fields = {name: value for name, value in fields.items() if not name.startswith(SHARING)}
+        fields["indexer_types"] = ["full", "shared" if layers == LAYERS else "full"] * (layers // 2)
     if "qk_rope_head_dim" in fields:
         fields.pop("head_dim", None)  # transformers takes it for the width of the positions
     return fields

@@ -33,6 +33,7 @@ def _pairs(places: tuple[int, ...]) -> set[tuple[tuple[int, int], tuple[int, int
 
 TIED: Sequence[Choice] = ({"tie_word_embeddings": False}, {"tie_word_embeddings": True})
 
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 ROPES: Sequence[Choice] = (
     {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
     {"rope_parameters": {"rope_type": "linear", "rope_theta": 5e3, "factor": 4.0}},
@@ -46,25 +47,8 @@ ROPES: Sequence[Choice] = (
             "original_max_position_embeddings": 16,
         }
     },
-    {
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": 1e4,
-            "factor": 4.0,
-            "original_max_position_embeddings": 16,
-        }
-    },
-    {
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": 1e4,
-            "factor": 4.0,
-            "original_max_position_embeddings": 16,
-            "attention_factor": 0.8,
-            "beta_fast": 16.0,
-            "beta_slow": 2.0,
-        }
-    },
+    {"rope_parameters": _YARN},
+    {"rope_parameters": {**_YARN, "attention_factor": 0.8, "beta_fast": 16.0, "beta_slow": 2.0}},
 )
 
 HEADS: Sequence[Choice] = (

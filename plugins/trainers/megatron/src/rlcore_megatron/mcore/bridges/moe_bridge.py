@@ -1,0 +1,167 @@
+"""`MoeBridge`: a base for families whose layers, or some of them, have experts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from mbridge.core import LLMBridge
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
+from rlcore_megatron.config import EXPERT, EXPERT_TENSOR, TENSOR
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.bridges.mtp import DEEPSEEK
+from rlcore_megatron.mcore.bridges.transfer import expert_number
+from rlcore_megatron.mcore.layers.backend import block_spec, layer_spec
+from rlcore_megatron.mcore.layers.experts import ExpertForm
+from rlcore_megatron.mcore.layers.routing import Routing
+from rlcore_toolkit import expert_width
+
+
+class ExpertNames(LLMBridge):  # type: ignore[misc] # mbridge is untyped
+    """mbridge's weight layouts under the names that Qwen3-MoE, GLM-4.5 and DeepSeek-V3 share.
+
+    Experts are named one by one, as in the published files; transformers joins them while it loads.
+    """
+
+    _MLP_MAPPING: ClassVar = {
+        **LLMBridge._MLP_MAPPING,
+        "pre_mlp_layernorm.weight": ["model.layers.{layer_number}.post_attention_layernorm.weight"],
+        "mlp.router.weight": ["model.layers.{layer_number}.mlp.gate.weight"],
+        "mlp.router.expert_bias": ["model.layers.{layer_number}.mlp.gate.e_score_correction_bias"],
+        "mlp.experts.linear_fc1.weight": [
+            "model.layers.{layer_number}.mlp.experts.{expert}.gate_proj.weight",
+            "model.layers.{layer_number}.mlp.experts.{expert}.up_proj.weight",
+        ],
+        "mlp.experts.linear_fc2.weight": [
+            "model.layers.{layer_number}.mlp.experts.{expert}.down_proj.weight"
+        ],
+        "mlp.shared_experts.linear_fc1.weight": [
+            "model.layers.{layer_number}.mlp.shared_experts.gate_proj.weight",
+            "model.layers.{layer_number}.mlp.shared_experts.up_proj.weight",
+        ],
+        "mlp.shared_experts.linear_fc2.weight": [
+            "model.layers.{layer_number}.mlp.shared_experts.down_proj.weight"
+        ],
+    }
+
+    joint: ClassVar[bool] = False
+    """Whether files have the experts of a layer in one tensor, whose first axis counts them."""
+
+    def _weight_name_mapping_mlp(self, name: str) -> list[str]:
+        layer, (_, expert) = name.split(".")[2], expert_number(name)
+        key = next(key for key in self._MLP_MAPPING if key in name)
+        return [hf.format(layer_number=layer, expert=expert) for hf in self._MLP_MAPPING[key]]
+
+
+class MoeBridge(MBridge):
+    """A family says how tokens choose experts, which layers have them, and how large they are.
+
+    Experts are divided by --megatron.expert-model-parallel-size, and each of them is cut by
+    --megatron.expert-tensor-parallel-size.
+    """
+
+    names: ClassVar[type[Any]] = ExpertNames
+
+    def routing(self) -> Routing:
+        """The rule of the router."""
+        raise NotImplementedError
+
+    def expert_form(self) -> ExpertForm:
+        """What an expert computes."""
+        return ExpertForm()
+
+    def sparse_layers(self) -> Sequence[bool]:
+        """Whether each layer of the model has experts."""
+        raise NotImplementedError
+
+    def experts(self) -> int:
+        """Experts of a layer, without the shared ones."""
+        raise NotImplementedError
+
+    def expert_width(self) -> int:
+        """Inner size of an expert."""
+        return expert_width(self.hf_config.to_dict())
+
+    def shared_size(self) -> int | None:
+        """Inner size of the experts that every token passes through, together; None where there are none."""
+        return None
+
+    def fields(self) -> Mapping[str, Any]:
+        """Further fields of the family's TransformerConfig."""
+        return {}
+
+    def family(self, model_type: str) -> type[Any]:
+        fields = {**self._fields_of_experts(), **self.fields()}
+
+        def build_config(inner: Any) -> Any:
+            return inner._build_base_config(**fields)
+
+        return type(self.names.__name__, (self.names,), {"_build_config": build_config})
+
+    def layers(self, vp_stage: int | None) -> TransformerBlockSubmodules:
+        linears, routing, form = self.linears(), self.routing(), self.expert_form()
+        return block_spec(self.config, self.mixer, linears, vp_stage, routing=routing, form=form)
+
+    def _fields_of_experts(self) -> dict[str, Any]:
+        routing = self.routing()
+        return {
+            "num_moe_experts": self.experts(),
+            "moe_layer_freq": [int(sparse) for sparse in self.sparse_layers()],
+            "moe_ffn_hidden_size": self.expert_width(),
+            "moe_shared_expert_intermediate_size": self.shared_size(),
+            "moe_router_topk": routing.top_k,
+            "moe_router_score_function": routing.score,
+            "moe_router_pre_softmax": True,  # megatron asks for it with one expert a token
+            "moe_router_dtype": "fp32" if routing.score == "sigmoid" else None,
+            "moe_router_load_balancing_type": "none",
+            "moe_aux_loss_coeff": 0.0,
+            "moe_token_dispatcher_type": "alltoall",
+            "expert_tensor_parallel_size": parallel.expert_tensor_size(),
+        }
+
+    def _check_layout(self) -> None:
+        super()._check_layout()
+        experts, width, shared = self.experts(), self.expert_width(), self.shared_size() or 0
+        self._check_split(EXPERT, parallel.expert_size(), experts, f"the {experts} experts")
+        cut = parallel.expert_tensor_size()
+        self._check_split(EXPERT_TENSOR, cut, width, f"the size {width} of an expert")
+        if self.expert_form().biased:
+            hidden = int(self.hf_config.hidden_size)
+            self._check_split(EXPERT_TENSOR, cut, hidden, f"hidden_size = {hidden}")
+        self._check_split(TENSOR, parallel.tensor_size(), shared, f"the shared experts' size {shared}")
+
+
+class SharedExpertsBridge(MoeBridge):
+    """Experts as DeepSeek-V3 and GLM-4.5 have them: dense layers first, then shared and routed experts.
+
+    Behind the last layer there may be one for multi-token prediction, with experts.
+    """
+
+    mtp_form = DEEPSEEK
+
+    def mtp_layer(self) -> ModuleSpec:
+        behind = int(self.hf_config.num_hidden_layers)
+        return layer_spec(self.mixer(behind), self.linears(), routing=self.routing())
+
+    def routing(self) -> Routing:
+        config = self.hf_config
+        return Routing(
+            top_k=config.num_experts_per_tok,
+            score="sigmoid",
+            normalize=config.norm_topk_prob,
+            scale=config.routed_scaling_factor,
+            biased=True,
+            groups=config.n_group,
+            top_groups=config.topk_group,
+        )
+
+    def sparse_layers(self) -> Sequence[bool]:
+        config = self.hf_config
+        return [number >= config.first_k_dense_replace for number in range(config.num_hidden_layers)]
+
+    def experts(self) -> int:
+        return int(self.hf_config.n_routed_experts)
+
+    def shared_size(self) -> int:
+        return self.expert_width() * int(self.hf_config.n_shared_experts)

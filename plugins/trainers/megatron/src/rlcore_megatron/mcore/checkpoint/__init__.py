@@ -1,0 +1,1 @@
+"""Checkpoints, whole or one tensor at a time."""

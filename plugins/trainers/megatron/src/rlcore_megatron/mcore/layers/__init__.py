@@ -1,0 +1,1 @@
+"""The layers of a decoder, and what they compute."""

@@ -1,0 +1,208 @@
+"""The gated delta net of Qwen3-Next and Qwen3.5: a layer whose state does not grow with the sequence.
+
+Rows of a weight are grouped by key head, each with its value heads, so that tensor-parallel ranks divide the
+heads. Context-parallel ranks exchange tokens for heads: each has all tokens of its heads while the state
+runs through the sequence (https://arxiv.org/abs/2309.14509).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from megatron.core.packed_seq_params import PackedSeqParams
+from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
+from megatron.core.tensor_parallel.mappings import all_to_all, copy_to_tensor_model_parallel_region
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
+from torch import Tensor
+from torch.nn import functional
+
+from rlcore_megatron.mcore import parallel
+from rlcore_megatron.mcore.imports import device
+from rlcore_megatron.mcore.layers.attention import recomputable
+from rlcore_megatron.mcore.layers.delta_rule import causal_convolution, gated_delta_rule
+from rlcore_megatron.mcore.layers.linear import InputLinear, OutputLinear
+from rlcore_megatron.mcore.packs.context import Share
+from rlcore_megatron.mcore.packs.sequences import Sequences
+
+_NORM_EPS = 1e-6
+"""Under the root of the length of a query or a key, whatever the config says of the other norms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaSizes:
+    """Numbers and sizes of heads. `key_heads` divides `value_heads`. The convolution sees `taps` tokens."""
+
+    key_heads: int
+    value_heads: int
+    key: int
+    value: int
+    taps: int
+
+    @property
+    def group(self) -> int:
+        """Value heads of a key head."""
+        return self.value_heads // self.key_heads
+
+    @property
+    def mixed(self) -> int:
+        """Channels of a key head that the convolution reads: its query and key, the values of its group."""
+        return 2 * self.key + self.group * self.value
+
+    @property
+    def projected(self) -> int:
+        """Rows of the input's projection, of a key head: `mixed`, and the gates of the values."""
+        return self.mixed + self.group * self.value
+
+
+class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
+    """Stands where a layer has its self-attention. Tensor-parallel ranks divide the key heads."""
+
+    def __init__(self, config: TransformerConfig, layer_number: int, *, sizes: DeltaSizes, **_: Any) -> None:
+        super().__init__(config=config)
+        self.sizes = sizes
+        self.key_heads = sizes.key_heads // parallel.tensor_size()
+        into: dict[str, Any] = {
+            "config": config,
+            "init_method": config.init_method,
+            "bias": False,
+            "gather_output": False,
+        }
+        self.in_proj_qkvz = InputLinear(config.hidden_size, sizes.key_heads * sizes.projected, **into)
+        self.in_proj_ba = InputLinear(config.hidden_size, 2 * sizes.value_heads, **into)
+        self.state = StateParameters(config, sizes)
+        self.out_norm = OutputNorm(config, sizes.value)
+        self.out_proj = OutputLinear(
+            sizes.value_heads * sizes.value,
+            config.hidden_size,
+            config=config,
+            init_method=config.output_layer_init_method,
+            bias=False,
+            input_is_parallel=True,
+            skip_bias_add=True,
+        )
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        packed_seq_params: PackedSeqParams,
+        **_: Any,
+    ) -> tuple[Tensor, None]:
+        """hidden_states [T, 1, H], or its part of a sequence-parallel rank → (the same shape, no bias)."""
+        sizes = self.sizes
+        projected = self.in_proj_qkvz(hidden_states)[0].view(-1, self.key_heads, sizes.projected)
+        mixed, gate = projected.split([sizes.mixed, sizes.group * sizes.value], dim=-1)
+        rates = self.in_proj_ba(hidden_states)[0].view(-1, self.key_heads, 2 * sizes.group)
+        pack = Sequences.of(packed_seq_params, len(projected))
+
+        values = recomputable(self, lambda mixed, rates: self._run(mixed, rates, pack), mixed, rates)
+        gated = self.out_norm(values.unflatten(-1, (sizes.group, -1)), gate.unflatten(-1, (sizes.group, -1)))
+        return self.out_proj(gated.flatten(1)[:, None])[0], None
+
+    def _run(self, mixed: Tensor, rates: Tensor, pack: Sequences) -> Tensor:
+        """Convolution and recurrence: [T, key heads, `mixed`], [T, key heads, 2 · group] → values.
+
+        Under context parallelism T are this rank's tokens, of all its key heads, before and after.
+        """
+        if pack.share is None:
+            return self._recur(mixed, rates, pack, slice(None))
+        heads = self.key_heads // pack.share.ranks
+        mine = slice(pack.share.rank * heads, (pack.share.rank + 1) * heads)
+        both = tokens_for_heads(torch.cat((mixed, rates), dim=-1), pack.share)
+        mixed, rates = both.split([mixed.shape[-1], rates.shape[-1]], dim=-1)
+        return heads_for_tokens(self._recur(mixed, rates, pack, mine), pack.share)
+
+    def _recur(self, mixed: Tensor, rates: Tensor, pack: Sequences, heads: slice) -> Tensor:
+        """The whole pack, of the key heads `heads` of this rank."""
+        sizes, state = self.sizes, self.state
+        weight = state.conv_weight.unflatten(0, (self.key_heads, -1))[heads].flatten(0, 1)
+        taps = pack.chunks.taps(sizes.taps - 1)
+        mixed = functional.silu(causal_convolution(mixed.flatten(1), weight, taps)).view_as(mixed)
+        query, key, value = mixed.split([sizes.key, sizes.key, sizes.group * sizes.value], dim=-1)
+        beta, alpha = rates.split([sizes.group, sizes.group], dim=-1)
+        log_rate, bias = (
+            x.unflatten(0, (self.key_heads, -1))[heads].flatten() for x in (state.A_log, state.dt_bias)
+        )
+        decay = -log_rate.float().exp() * functional.softplus(alpha.flatten(1).float() + bias)
+        out = gated_delta_rule(
+            _unit(query) * sizes.key**-0.5,
+            _unit(key),
+            value.unflatten(-1, (sizes.group, -1)).flatten(1, 2),
+            decay,
+            beta.flatten(1).sigmoid(),
+            pack.chunks,
+        )
+        return out.to(mixed.dtype).view(len(mixed), -1, sizes.group * sizes.value)
+
+
+class StateParameters(torch.nn.Module):
+    """What a rank's heads have of their own: the convolution's weight, and the rates of forgetting."""
+
+    axes: ClassVar[Mapping[str, int]] = {"conv_weight": 0, "A_log": 0, "dt_bias": 0}
+
+    def __init__(self, config: TransformerConfig, sizes: DeltaSizes) -> None:
+        super().__init__()
+        heads = sizes.key_heads // parallel.tensor_size()
+        place: dict[str, Any] = {"dtype": config.params_dtype, "device": device()}
+        self.conv_weight = torch.nn.Parameter(torch.empty(heads * sizes.mixed, sizes.taps, **place))
+        # transformers' first values: a rate up to 16, and a bias of 1
+        self.A_log = torch.nn.Parameter(torch.empty(heads * sizes.group, **place).uniform_(0.01, 16).log_())
+        self.dt_bias = torch.nn.Parameter(torch.ones(heads * sizes.group, **place))
+        if config.perform_initialization:
+            config.init_method(self.conv_weight)
+        for parameter in self.parameters():
+            set_tensor_model_parallel_attributes(parameter, is_parallel=True, dim=0, stride=1)
+
+    def sharded_state_dict(
+        self, prefix: str = "", sharded_offsets: Sequence[Any] = (), metadata: Any = None
+    ) -> Any:
+        """What a checkpoint of megatron asks for: where this rank's part is in the whole."""
+        state = self.state_dict(prefix="", keep_vars=True)
+        return make_sharded_tensors_for_checkpoint(state, prefix, dict(self.axes), sharded_offsets)
+
+
+class OutputNorm(torch.nn.Module):
+    """RMSNorm of each value head, times SiLU of its gate; one weight for all heads, not zero-centered."""
+
+    def __init__(self, config: TransformerConfig, size: int) -> None:
+        super().__init__()
+        self.eps = config.layernorm_epsilon
+        self.weight = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype, device=device()))
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        """x, gate [..., V] → [..., V], in transformers' order: norm in fp32, cast, weight, gate in fp32."""
+        # each tensor-parallel rank sees its heads alone: backward sums over the ranks
+        weight: Tensor = copy_to_tensor_model_parallel_region(self.weight)
+        normed = functional.rms_norm(x.float(), (x.shape[-1],), None, self.eps).to(x.dtype)
+        gated = weight * normed * functional.silu(gate.float())
+        return gated.to(x.dtype)
+
+
+def tokens_for_heads(x: Tensor, share: Share) -> Tensor:
+    """x [T / ranks, heads, D] of each context-parallel rank → [T, heads / ranks, D], in the pack's order."""
+    parts = x.unflatten(1, (share.ranks, -1)).transpose(0, 1)  # [ranks, T / ranks, heads / ranks, D]
+    received = _exchanged(parts)
+    return share.in_order(received.flatten(0, 1))
+
+
+def heads_for_tokens(x: Tensor, share: Share) -> Tensor:
+    """The way back: x [T, heads / ranks, D] → [T / ranks, heads, D]."""
+    received = _exchanged(share.in_parts(x).unflatten(0, (share.ranks, -1)))
+    return received.transpose(0, 1).flatten(1, 2)
+
+
+def _exchanged(parts: Tensor) -> Tensor:
+    """parts [ranks, …]: what each rank gets → what each rank sent."""
+    received: Tensor = all_to_all(parallel.context_group(), parts.contiguous().flatten(0, 1))
+    return received.view_as(parts)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Float32, of length 1 along the last dimension."""
+    wide = x.float()
+    unit: Tensor = wide * (wide.square().sum(-1, keepdim=True) + _NORM_EPS).rsqrt()
+    return unit

@@ -1,0 +1,1 @@
+"""One model of a run on one rank."""

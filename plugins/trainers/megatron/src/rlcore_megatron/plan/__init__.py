@@ -1,0 +1,1 @@
+"""The memory model of this trainer, for `rlcore plan`."""

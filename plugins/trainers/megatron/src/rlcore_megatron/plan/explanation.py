@@ -1,0 +1,58 @@
+"""What each number of a plan is made of: `--explain`."""
+
+from collections.abc import Iterator
+
+from rlcore import ModelFacts
+from rlcore_megatron.plan.engines import sequence_cache
+from rlcore_megatron.plan.layout import Recompute
+from rlcore_megatron.plan.memory import BYTES, CRITIC, POLICY, Memory
+from rlcore_megatron.plan.search import Candidate
+from rlcore_megatron.plan.weights import stage as weights_of_stage
+from rlcore_toolkit import count_text, size_text
+
+
+def explain_rank(facts: ModelFacts, candidate: Candidate) -> Iterator[str]:
+    """The lines about the fullest rank."""
+    assert candidate.needs is not None
+    memory = candidate.needs.memory
+    yield f"The fullest rank is of pipeline stage {memory.stage + 1} of {candidate.layout.pipeline}:"
+    yield from (f"  {line}" for line in _reasons(facts, candidate, memory))
+
+
+def _reasons(facts: ModelFacts, candidate: Candidate, memory: Memory) -> Iterator[str]:
+    layout, run = candidate.layout, candidate.run
+    held = sum(weight.numel for weight in weights_of_stage(facts, layout, memory.stage))
+    size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
+    yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"
+    gradient = run.optimizer.gradient(run.work.dtype)
+    yield f"gradients {size_text(memory.gradients)}: as many × {gradient} bytes"
+    where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
+    over = f"over {layout.shards} ranks" + (f" ({layout.expert_shards} of experts)" if facts.experts else "")
+    shared = f"× {state} bytes{where}, {over}" if run.optimizer.is_sharded else "whole on each rank"
+    yield f"optimizer {size_text(memory.optimizer)}: {shared}"
+    batch = run.work.batch(layout)
+    layers = len(layout.layers(facts, memory.stage))
+    whose = f"{_kept(layout.recompute)} {layers} layers"
+    if memory.busiest != POLICY:
+        whose = f"of the {memory.busiest}, which needs more than the policy"
+    line = f"activations {size_text(memory.activations)}: {whose}, {batch.tokens} tokens"
+    if memory.busiest in (POLICY, CRITIC):  # the others have no backward pass
+        line += f", micro-batches that wait for their backward pass: {memory.waiting:g} at most"
+    yield line
+    shared = "; on any stage, values that context-parallel ranks gather" if layout.context > 1 else ""
+    yield f"work {size_text(memory.workspace)}: logits of a micro-batch, on the last stage alone{shared}"
+    for engines in run.engines:
+        whose = f" of {engines.group}" if engines.group else ""
+        each = sequence_cache(facts, engines, run.work.dtype)
+        yield f"KV cache{whose}: {size_text(each)} for a sequence of {engines.tokens} tokens"
+
+
+def _kept(recompute: Recompute | None) -> str:
+    if recompute is None:
+        return "all of"
+    if recompute.modules:
+        return f"all but {', '.join(recompute.modules)} of"
+    count = recompute.layers
+    if recompute.block:
+        return f"all but {count} of each chunk, and the inputs of these, of"
+    return "the inputs of" if count == 1 else f"the input of every {count} of"

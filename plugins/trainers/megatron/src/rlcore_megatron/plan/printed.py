@@ -1,0 +1,162 @@
+"""A candidate as `rlcore plan` prints it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rlcore import ModelFacts
+from rlcore_megatron.plan.engines import Engines
+from rlcore_megatron.plan.explanation import explain_rank
+from rlcore_megatron.plan.layout import Recompute
+from rlcore_megatron.plan.memory import Memory, of_stage
+from rlcore_megatron.plan.search import Candidate
+from rlcore_toolkit import LARGE_SHARE, SLEEP_MARKS, Machines, Phase
+
+STARRED = "with every layer computed again in the backward pass"
+HOSTED = "with the optimizer's states in host memory: --megatron.optimizer-cpu-offload"
+DEFAULT_OF_GPU = Recompute()
+"""What the trainer computes again on a GPU where nothing is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """A `rlcore_toolkit.PlannedLayout`: `candidate` for a model with `facts` on `machines`."""
+
+    facts: ModelFacts
+    machines: Machines
+    candidate: Candidate
+
+    @property
+    def name(self) -> str:
+        return self.candidate.layout.name
+
+    @property
+    def ranks(self) -> int:
+        return self.candidate.layout.world
+
+    @property
+    def reason(self) -> str:
+        return self.candidate.reason
+
+    @property
+    def marks(self) -> Mapping[str, str]:
+        layout, run = self.candidate.layout, self.candidate.run
+        marks = {"*": STARRED} if layout.recompute else {}
+        marks |= {"†": HOSTED} if run.optimizer.on_host else {}
+        return marks | dict([SLEEP_MARKS[run.sleep]] if run.engines and run.sleep != "none" else [])
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        memory = self.candidate.memory
+        if memory is None:
+            return {}
+        return {**_states(memory), "activ.": memory.activations + memory.workspace, "total": memory.total}
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        return self.candidate.needs.phases if self.candidate.needs else ()
+
+    @property
+    def host(self) -> int:
+        return self.candidate.needs.host if self.candidate.needs else 0
+
+    @property
+    def engines(self) -> str:
+        return "".join(
+            f", {_counted(each.count, f'{each.group} engine'.strip())} of {_counted(each.gpus, 'GPU')}"
+            for each in self.candidate.run.engines
+        )
+
+    def stages(self) -> Mapping[str, Mapping[str, int]]:
+        layout, run, last = self.candidate.layout, self.candidate.run, self.candidate.layout.pipeline - 1
+        memories = {
+            f"{number + 1} of {last + 1}": of_stage(
+                self.facts, layout, run.work, number, run.optimizer, run.roles
+            )
+            for number in sorted({0, min(1, last), max(0, last - 1), last})
+        }
+        return {
+            name: {
+                **_states(memory),
+                **{"activ.": memory.activations, "work": memory.workspace, "total": memory.total},
+            }
+            for name, memory in memories.items()
+        }
+
+    def explanation(self) -> Sequence[str]:
+        return list(explain_rank(self.facts, self.candidate))
+
+    def flags(self, other: Any = None) -> str:
+        layout, run = self.candidate.layout, self.candidate.run
+        sizes = {
+            "tensor-model-parallel-size": layout.tensor,
+            "pipeline-model-parallel-size": layout.pipeline,
+            "context-parallel-size": layout.context,
+            "expert-model-parallel-size": layout.expert,
+            "expert-tensor-parallel-size": layout.expert_tensor,
+        }
+        flags = [f"--ranks {layout.world}"]
+        flags += [f"--megatron.{name} {size}" for name, size in sizes.items() if size > 1]
+        if layout.stages:
+            flags.append(f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}")
+        flags += ["--megatron.sequence-parallel"] if layout.sequence else []
+        flags += ["--megatron.optimizer-cpu-offload"] if run.optimizer.on_host else []
+        of_file = other.candidate.layout.recompute if other else layout.recompute
+        if {layout.recompute, of_file} != {DEFAULT_OF_GPU}:
+            flags += _recompute_flags(layout.recompute)
+        if of_file is not None and of_file.distributed and of_file != layout.recompute:
+            flags.append("--megatron.distribute-saved-activations false")
+        before = other.candidate.run if other else replace(run, engines=(), sleep="none")
+        flags += [f"--sleep {run.sleep}"] if run.sleep != before.sleep else []
+        if run.engines != before.engines:
+            flags += _engine_flags(run.engines, before.engines, self.machines.per_node)
+        return " ".join(flags)
+
+    def record(self) -> Mapping[str, Any]:
+        run, needs, memory = self.candidate.run, self.candidate.needs, self.candidate.memory
+        return {
+            "layout": asdict(self.candidate.layout),
+            "fits": self.candidate.fits,
+            "reason": self.reason or None,
+            "optimizer_on_host": run.optimizer.on_host,
+            "sleep": run.sleep,
+            "engines": [
+                {"group": engines.group, "count": engines.count, "gpus": engines.gpus}
+                for engines in run.engines
+            ],
+            "memory": {**asdict(memory), "total": memory.total} if memory else None,
+            "phases": [phase.record for phase in self.phases],
+            "host_bytes_per_node": needs.host if needs else None,
+        }
+
+
+def _states(memory: Memory) -> Mapping[str, int]:
+    return {"weights": memory.weights, "grads": memory.gradients, "optim.": memory.optimizer}
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _recompute_flags(recompute: Recompute | None) -> list[str]:
+    if recompute is None:
+        return ["--megatron.recompute-granularity none"]
+    method = "block" if recompute.block else "uniform"
+    return [
+        f"--megatron.recompute-granularity full --megatron.recompute-method {method}",
+        f"--megatron.recompute-num-layers {recompute.layers}",
+    ]
+
+
+def _engine_flags(groups: Sequence[Engines], before: Sequence[Engines], per_node: int) -> Iterator[str]:
+    """The flags of engines that stand in the place of those `before`."""
+    (engines,) = groups
+    if before and before[0].gpus == 1:  # an engine of one GPU may be of any kind
+        yield "--engine sglang"
+    yield f"--engines {engines.count} --sglang.tp-size {engines.tensor}"
+    if engines.gpus > per_node:
+        yield f"--sglang.nnodes {engines.gpus // per_node}"
+    if before and engines.share == before[0].share:
+        return
+    if engines.share == LARGE_SHARE:
+        yield f"--sglang.mem-fraction-static {engines.share}"

@@ -1,0 +1,250 @@
+"""Layouts of a model on a number of GPUs: which fit, and why others do not."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlcore import ConfigError, ModelFacts
+from rlcore_megatron.plan.engines import Engines
+from rlcore_megatron.plan.layout import Layout, Recompute, last_stage, objections
+from rlcore_megatron.plan.memory import Memory
+from rlcore_megatron.plan.phases import Needs, Run, needs
+from rlcore_toolkit import ENOUGH, SLEEPS, Machines, shortage
+
+FLAGS = {
+    **{"tensor": "--tp", "pipeline": "--pp", "context": "--cp"},
+    **{"expert": "--ep", "expert_tensor": "--etp"},
+}
+SIZES = tuple(FLAGS)
+MOST_STAGES = 32
+"""The most stages of a pipeline whose last one has fewer layers."""
+MOST_CONTEXT = 8
+MOST_GPUS, WHOLE_NODES = 4096, 4
+"""Bounds a search for more GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What a search may choose beside the layout, in the order of preference.
+
+    `recompute`: whether layers are computed again; None: where they must be, and then the optimizer's states
+    may be in host memory where that is not enough. `engines`: value of `--sleep` → groups of engines; empty:
+    none are planned.
+    """
+
+    recompute: bool | None = None
+    engines: Mapping[str, Sequence[tuple[Engines, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A layout with what it needs, or with why it is none. `run`: the one that it was judged for."""
+
+    layout: Layout
+    run: Run
+    needs: Needs | None
+    reason: str
+
+    @property
+    def fits(self) -> bool:
+        return not self.reason
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory of the fullest rank."""
+        return self.needs.memory if self.needs else None
+
+
+def judge(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Candidate:
+    """Whether `layout` can be, and fits."""
+    for objection in objections(facts, layout):
+        return Candidate(layout=layout, run=run, needs=None, reason=objection)
+    needed = needs(facts, layout, run, machines)
+    return Candidate(
+        layout=layout, run=run, needs=needed, reason=shortage(needed.phases, needed.host, machines)
+    )
+
+
+def search(
+    facts: ModelFacts,
+    machines: Machines,
+    run_of: Callable[[Layout], Run],
+    fixed: Mapping[str, int],
+    choices: Choices,
+) -> list[Candidate]:
+    """Every layout with the sizes in `fixed`, the best first: what fits, and is the least divided.
+
+    `run_of`: the run under a layout, without engines where `choices` has some. ConfigError for a size that
+    cannot be.
+    """
+    _check(facts, machines, fixed)
+    found = [
+        _chosen(facts, layout, run_of(layout), machines, choices)
+        for layout in _layouts(facts, machines, fixed)
+    ]
+    return sorted(found, key=_rank)
+
+
+def _chosen(facts: ModelFacts, layout: Layout, run: Run, machines: Machines, choices: Choices) -> Candidate:
+    """`layout` with the least that makes it fit."""
+    for changed, way in _ways(layout, run, choices.recompute):
+        candidate = judge(facts, changed, way, machines)
+        if candidate.fits and choices.engines:
+            candidate = served(facts, changed, way, machines, choices)
+        if candidate.fits or candidate.needs is None:
+            break
+    return candidate
+
+
+def served(facts: ModelFacts, layout: Layout, run: Run, machines: Machines, choices: Choices) -> Candidate:
+    """`run` with the first engines that have room enough, under the least sleep that leaves it to them.
+
+    Where none have enough, those with the most.
+    """
+    bests = []
+    for sleep, groups in choices.engines.items():
+        runs = [replace(run, sleep=sleep, engines=engines) for engines in groups]
+        bests.append(max((judge(facts, layout, each, machines) for each in runs), key=_merit))
+        if _merit(bests[-1])[:2] == (True, ENOUGH):
+            break
+    return max(bests, key=_merit)
+
+
+def _merit(candidate: Candidate) -> tuple[bool, float, int]:
+    """How good its engines are beside those of another candidate: the greater, the better."""
+    phases = candidate.needs.phases if candidate.needs else ()
+    room = min((phase.room for phase in phases), default=1.0)
+    over = max((phase.total - phase.limit for phase in phases), default=0)
+    return candidate.fits, min(room, ENOUGH), -over
+
+
+def on_more_gpus(
+    search_on: Callable[[Machines], Sequence[Candidate]], machines: Machines
+) -> Candidate | None:
+    """The best layout on the fewest GPUs that hold one; None: `MOST_GPUS` do not either.
+
+    It tries whole nodes up to `WHOLE_NODES` of them, and powers of 2.
+    """
+    nodes = range(machines.per_node, (WHOLE_NODES + 1) * machines.per_node, machines.per_node)
+    for count in sorted({*powers(MOST_GPUS), *nodes}):
+        if count > machines.gpus:
+            best = search_on(replace(machines, gpus=count))[:1]
+            if best and best[0].fits:
+                return best[0]
+    return None
+
+
+def apart(candidate: Candidate) -> list[str]:
+    """What does not fit whatever the policy's layout: `to train the critic it needs …`."""
+    phases = candidate.needs.phases if candidate.needs else ()
+    return [f"to {phase.name} it {phase.needs()}" for phase in phases if phase.is_apart and not phase.fits]
+
+
+def nearest(
+    facts: ModelFacts,
+    machines: Machines,
+    run_of: Callable[[Layout], Run],
+    wanted: Candidate,
+    choices: Choices,
+) -> Candidate | None:
+    """What fits and differs least from `wanted`: other engines, or another layout too. None: nothing does."""
+    best = wanted
+    if choices.engines:
+        best = served(facts, wanted.layout, wanted.run, machines, choices)
+        if best.fits:
+            return best
+    if apart(best):
+        return None
+    contexts = [size for size in powers(min(MOST_CONTEXT, machines.gpus)) if size >= wanted.layout.context]
+    candidates = [
+        candidate
+        for context in contexts
+        for candidate in search(facts, machines, run_of, {"context": context}, choices)
+        if candidate.fits
+    ]
+    return min(
+        candidates, key=lambda candidate: (_distance(candidate, wanted), _rank(candidate)), default=None
+    )
+
+
+def _distance(candidate: Candidate, wanted: Candidate) -> int:
+    """Settings that differ."""
+    layout, run, wanted_run = candidate.layout, candidate.run, wanted.run
+    names = (*SIZES, "stages", "virtual", "recompute")
+    changed = sum(bool(getattr(layout, name) != getattr(wanted.layout, name)) for name in names)
+    return changed + sum(
+        (
+            run.optimizer != wanted_run.optimizer,
+            run.sleep != wanted_run.sleep,
+            run.engines != wanted_run.engines,
+        )
+    )
+
+
+def _ways(layout: Layout, run: Run, recompute: bool | None) -> Iterator[tuple[Layout, Run]]:
+    yield replace(layout, recompute=Recompute() if recompute else None), run
+    if recompute is None:
+        whole = replace(layout, recompute=Recompute())
+        yield whole, run
+        if run.optimizer.is_sharded and not run.optimizer.on_host:
+            yield whole, replace(run, optimizer=replace(run.optimizer, on_host=1.0))
+
+
+def _check(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> None:
+    """Refuse a size that is given and that no other size could mend."""
+    for name, size in fixed.items():
+        if size > machines.gpus:
+            raise ConfigError(f"{FLAGS[name]}: found {size}, expected at most --gpus ({machines.gpus}).")
+        # a size alone, with GPUs enough: what is left to object is the model's
+        alone = _layout(facts, size, {name: size})
+        for objection in objections(facts, alone):
+            raise ConfigError(f"{FLAGS[name]}: {objection}.")
+
+
+def _layouts(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) -> Iterator[Layout]:
+    count = facts.experts.count if facts.experts else 1
+    choices: Mapping[str, Sequence[int]] = {
+        "tensor": powers(min(machines.per_node, facts.heads)),
+        "pipeline": _pipelines(facts.layers),
+        "context": [1],
+        "expert": [size for size in powers(count) if count % size == 0],
+        "expert_tensor": [1],
+    }
+    for sizes in itertools.product(*([fixed[name]] if name in fixed else choices[name] for name in SIZES)):
+        layout = _layout(facts, machines.gpus, dict(zip(SIZES, sizes, strict=True)))
+        if max(layout.replica, _pieces_of_experts(layout)) <= machines.gpus:
+            yield replace(layout, sequence=layout.tensor > 1)
+
+
+def _pieces_of_experts(layout: Layout) -> int:
+    """Ranks that hold all experts once."""
+    return layout.expert * layout.expert_tensor * layout.pipeline
+
+
+def _pipelines(layers: int) -> list[int]:
+    """Sizes that divide the layers, and powers of 2 with a smaller last stage."""
+    uneven = {size for size in powers(MOST_STAGES) if last_stage(layers, size)}
+    return sorted({size for size in range(1, layers + 1) if layers % size == 0} | uneven)
+
+
+def _layout(facts: ModelFacts, world: int, sizes: Mapping[str, Any]) -> Layout:
+    return Layout(world=world, stages=last_stage(facts.layers, sizes.get("pipeline", 1)), **sizes)
+
+
+def powers(limit: int) -> list[int]:
+    """The powers of 2 up to `limit`."""
+    return [1 << power for power in range(limit.bit_length()) if 1 << power <= limit]
+
+
+def _rank(candidate: Candidate) -> tuple[int, ...]:
+    """Those that fit: without recomputation, offload or sleep, least divided; then those that do not."""
+    layout, memory = candidate.layout, candidate.memory
+    if memory is None:
+        return (2, layout.replica, layout.expert * layout.expert_tensor)
+    if not candidate.fits:
+        return (1, memory.total)
+    pieces = layout.replica * layout.expert * layout.expert_tensor
+    run, kept = candidate.run, int(layout.recompute is not None)
+    eased = kept + int(bool(run.optimizer.on_host)) + (SLEEPS.index(run.sleep) if run.engines else 0)
+    return (0, eased, pieces, len(set(layout.stages)), layout.pipeline, layout.tensor, memory.total)

@@ -1,0 +1,91 @@
+"""The gated delta rule and its convolution over packs, against one token after another."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rlcore_megatron.mcore.layers.delta_rule import causal_convolution, gated_delta_rule
+from rlcore_megatron.mcore.packs.chunks import Chunks, Run
+
+KEY_HEADS, VALUE_HEADS, KEY, VALUE = 2, 4, 8, 6
+PACKS: Sequence[tuple[Sequence[Run], int]] = (
+    ([(0, 37, -1), (37, 20, 0), (57, 1, 0), (58, 70, 0), (128, 9, -1)], 16),  # a prompt and three responses
+    ([(0, 5, -1), (5, 1, -1), (6, 70, -1), (76, 130, -1), (206, 64, -1)], 64),
+    ([(0, 3, -1)], 64),
+)
+
+
+def step_by_step(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> Tensor:
+    """The rule as the paper writes it (arXiv:2412.06464, equation 10), for one sequence."""
+    groups = v.shape[1] // k.shape[1]
+    q, k = (x.repeat_interleave(groups, dim=1) for x in (q, k))
+    state, out = q.new_zeros(v.shape[1], q.shape[-1], v.shape[-1]), []
+    for t in range(len(q)):
+        state = state * decay[t].exp()[:, None, None]
+        error = v[t] - torch.einsum("hkv,hk->hv", state, k[t])
+        state = state + torch.einsum("hk,hv->hkv", k[t], beta[t][:, None] * error)
+        out.append(torch.einsum("hkv,hk->hv", state, q[t]))
+    return torch.stack(out)
+
+
+def whole(run: Run, runs: Sequence[Run]) -> list[int]:
+    """The places of a run's tokens, those of the run that it goes on from first."""
+    start, length, before = run
+    above = [] if before < 0 else whole(next(other for other in runs if other[0] == before), runs)
+    return [*above, *range(start, start + length)]
+
+
+def inputs(total: int) -> list[Tensor]:
+    """Queries, keys of length 1, values, decays, betas."""
+    generator = torch.Generator().manual_seed(total)
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    keys = functional.normalize(noise(total, KEY_HEADS, KEY), dim=-1)
+    decay, beta = -noise(total, VALUE_HEADS).exp(), noise(total, VALUE_HEADS).sigmoid()
+    values = noise(total, VALUE_HEADS, VALUE)
+    return [x.requires_grad_() for x in (noise(total, KEY_HEADS, KEY) * KEY**-0.5, keys, values, decay, beta)]
+
+
+@pytest.mark.parametrize(("runs", "size"), PACKS)
+def test_values_and_gradients_are_those_of_each_sequence_alone(runs: Sequence[Run], size: int) -> None:
+    total = sum(length for _, length, _ in runs)
+    tensors = inputs(total)
+    weights = torch.randn(total, VALUE_HEADS, VALUE, generator=torch.Generator().manual_seed(1))
+    q, k, v, decay, beta = tensors
+    found = gated_delta_rule(q, k, v, decay, beta, Chunks(runs, total, size))
+    wide = [x.detach().double().requires_grad_() for x in tensors]
+    rows = {}
+    for run in runs:
+        out = step_by_step(*(x[whole(run, runs)] for x in wide))
+        rows[run[0]] = out[len(out) - run[1] :]
+    expected = torch.cat([rows[start] for start, _, _ in runs])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    for x, y in zip(
+        torch.autograd.grad((found * weights).sum(), tensors),
+        torch.autograd.grad((expected * weights).sum(), wide),
+        strict=True,
+    ):
+        torch.testing.assert_close(x.double(), y, rtol=1e-4, atol=1e-5)
+
+
+def test_decays_that_forget_all_at_once_stay_finite() -> None:
+    q, k, v, decay, beta = inputs(40)
+    found = gated_delta_rule(q, k, v, decay * 1e4, beta, Chunks([(0, 40, -1)], 40))
+    found.sum().backward()
+    assert all(bool(x.grad is not None and x.grad.isfinite().all()) for x in (q, k, v, decay, beta))
+
+
+@pytest.mark.parametrize(("runs", "size"), PACKS)
+def test_the_convolution_sees_its_own_sequence_alone(runs: Sequence[Run], size: int) -> None:
+    total = sum(length for _, length, _ in runs)
+    x, weight = torch.randn(total, 5, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    found = causal_convolution(x, weight, Chunks(runs, total, size).taps(3))
+    for run in runs:
+        line = functional.pad(x[whole(run, runs)].mT, (3, 0))
+        expected = functional.conv1d(line[None], weight[:, None], groups=5)[0].mT
+        torch.testing.assert_close(found[run[0] : run[0] + run[1]], expected[-run[1] :])
