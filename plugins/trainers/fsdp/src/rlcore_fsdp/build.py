@@ -1,0 +1,183 @@
+"""A model of transformers: built without memory for its parameters, sharded, and filled from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from rlcore import ModelError, torch_dtype
+from rlcore_fsdp.files import WeightFiles
+from rlcore_fsdp.names import WeightNames
+from rlcore_fsdp.shards import local, own_rows
+from rlcore_toolkit import decoder_config
+
+SCORE = "score.weight"
+"""The value head, in memory and in the directory of a model that has one."""
+
+
+def place() -> torch.device:
+    """Where the models of this process are."""
+    return (
+        torch.device("cuda", torch.cuda.current_device())
+        if torch.cuda.is_available()
+        else torch.device("cpu")
+    )
+
+
+def empty_model(path: str, dtype: str, *, has_files: bool = True) -> PreTrainedModel:
+    """The model of a directory, whose parameters are on the meta device. ModelError.
+
+    `has_files`: its weights are there, and not its config.json alone.
+    """
+    names = WeightFiles(Path(path)).names if has_files else ()
+    auto: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
+    try:
+        config = decoder_config(AutoConfig.from_pretrained(path), names)
+        # sdpa leaves a soft cap out, and some versions of transformers choose it all the same.
+        is_capped = getattr(config, "attn_logit_softcapping", None)
+        attention = "eager" if is_capped else None
+        with _without_parameters():
+            model: Any = auto.from_config(config, dtype=torch_dtype(dtype), attn_implementation=attention)
+    except (ValueError, ImportError, KeyError) as error:
+        raise ModelError(f"--model: transformers does not build {path}: {error}") from error
+    model.tie_weights()
+    built: PreTrainedModel = model.eval()
+    return built
+
+
+@contextmanager
+def _without_parameters() -> Iterator[None]:
+    """Within, a parameter that a module registers goes to the meta device; buffers keep their values."""
+    register = nn.Module.register_parameter
+
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None:
+            parameter = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign, assignment]  # for this block
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def blocks_of(model: PreTrainedModel) -> list[nn.Module]:
+    """The blocks of a decoder: the members of its outermost lists of modules."""
+    found: list[nn.Module] = []
+    inside: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and not any(name.startswith(f"{other}.") for other in inside):
+            inside.append(name)
+            found += [block for block in module if next(block.parameters(), None) is not None]
+    return found
+
+
+def divide(
+    model: PreTrainedModel,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    trains: bool,
+    adapter: Sequence[nn.Parameter] | None = None,
+) -> None:
+    """Which parameters train, in fp32; and the part of each rank, of a model on the meta device.
+
+    `trains`: the whole model does, unless it has an `adapter`, which then trains alone. Parameters of another
+    dtype than `dtype` stay whole.
+    """
+    own = {id(parameter) for parameter in adapter or ()}
+    whole = [one for one in model.parameters() if one.dtype != dtype and id(one) not in own]
+    model.requires_grad_(trains and adapter is None)
+    for parameter in adapter or ():
+        parameter.requires_grad_()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    is_mixed = trains and dtype != torch.float32
+    if dist.get_world_size() > 1 or is_mixed:
+        _shard(model, dtype if is_mixed else None, whole, device)
+
+
+def _shard(
+    model: PreTrainedModel, dtype: torch.dtype | None, whole: Sequence[nn.Parameter], device: torch.device
+) -> None:
+    """Shard each block, and what is beside the blocks, over all ranks.
+
+    `dtype`: of the computation, where it is not that of the parameters, whose gradients are summed in fp32.
+    `whole`: parameters that every rank keeps, in their own dtype.
+    """
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    options: dict[str, Any] = {"mesh": mesh, "ignored_params": set(whole)}
+    if dtype is not None:
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    for block in blocks_of(model):
+        fully_shard(block, **options)
+    root: Any = fully_shard(model, **options)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)  # the loss has its denominators
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+    root.set_reduce_scatter_unused_params(True)  # ranks may use different experts
+
+
+def materialize(model: PreTrainedModel, device: torch.device) -> None:
+    """Memory for the parameters on `device`, and the buffers there."""
+    shared: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is None or not parameter.is_meta:
+                continue
+            if id(parameter) not in shared:
+                empty = torch.empty_like(parameter, device=device)
+                shared[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+            module._parameters[name] = shared[id(parameter)]
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None:
+                module._buffers[name] = buffer.to(device)
+
+
+def fill(model: PreTrainedModel, path: str, state: Mapping[str, Tensor]) -> WeightNames:
+    """The weights of a directory, a tensor at a time, into `state`. ModelError where one is missing."""
+    files = WeightFiles(Path(path))
+    names = WeightNames(model, files.names, state)
+    filled: set[str] = set()
+
+    def put(name: str, tensor: Tensor) -> None:
+        target = local(state[name])
+        if tensor.shape != target.shape:
+            raise ModelError(
+                f"{path}: {name} has the shape {tuple(tensor.shape)}, not {tuple(target.shape)}."
+            )
+        if tensor.dtype.itemsize > 1 and not tensor.isfinite().all():
+            raise ModelError(f"{path}: its weight {name!r} holds NaN or infinity.")
+        target.copy_(tensor)
+        filled.add(name)
+
+    with torch.no_grad():
+        for conversion in names.reading:
+            if conversion.is_plain:
+                name = conversion.first
+                put(name, files.read(conversion.sources[0][0], own_rows(state[name])))
+                continue
+            for name, tensor in conversion.convert(files.read, model).items():
+                put(name, tensor[own_rows(state[name])])
+    tied = set(getattr(model, "all_tied_weights_keys", {}))
+    if missing := sorted(state.keys() - filled - tied - {SCORE}):
+        raise ModelError(f"{path}: the weights have no {missing[0]} ({len(missing)} are missing).")
+    return names
+
+
+def plain_state(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The model's own tensors by their names without an adapter."""
+    state = model.state_dict(keep_vars=True)
+    return {n.replace(".base_layer.", "."): one for n, one in state.items() if ".lora_" not in n}

@@ -1,0 +1,68 @@
+"""What the trainer says of itself: its settings, and what of a run or a model does not fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from rlcore import Ability, TrainerConfig
+
+if TYPE_CHECKING:
+    from rlcore import RunConfig
+
+DRAFT_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "n_mtp_layers")
+"""In config.json, how many layers for multi-token prediction there are."""
+
+
+class FsdpConfig(TrainerConfig):
+    """Settings of the trainer `fsdp`."""
+
+    needs_bridge: ClassVar[bool] = False
+    libraries: ClassVar[tuple[str, ...]] = ("transformers", "peft")
+    preload: ClassVar[tuple[str, ...]] = ("rlcore_fsdp.rank",)
+    planner: ClassVar[str] = "rlcore_fsdp.plan.planner:FsdpPlanner"
+    abilities: ClassVar[frozenset[Ability]] = frozenset(
+        {
+            *(Ability.RANKS, Ability.VALUES, Ability.SCORERS, Ability.OWN_RANKS),
+            *(Ability.SWAPPED, Ability.REFRESH, Ability.SLEEP),
+            *(Ability.TOP_TOKENS, Ability.MODEL_HOOKS, Ability.ADAPTERS),
+        }
+    )
+
+    recompute: bool = Field(
+        False, description="compute the activations of each block again in the backward pass: less memory"
+    )
+    optimizer_on_host: bool = Field(
+        False, description="keep the optimizer's state in host memory and step there; for GPUs"
+    )
+
+    def left_out(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> str | None:
+        """A vision tower; layers for multi-token prediction, which transformers does not build."""
+        layers = next((hf_config[name] for name in DRAFT_LAYERS if hf_config.get(name)), None)
+        notes = ["Published and saved as it came: a vision tower."] if hf_config.get("vision_config") else []
+        if layers:
+            notes.append(
+                f"Left out: layers for multi-token prediction ({layers}), neither trained, published "
+                "nor saved."
+            )
+        return " ".join(notes) or None
+
+    def model_complaints(
+        self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
+    ) -> Iterable[str]:
+        """transformers must know the architecture, as a causal language model, and its weights be plain."""
+        if "quantization_config" in hf_config:
+            yield (
+                "--model: found quantized weights (quantization_config), which the trainer 'fsdp' does not "
+                "train; expected a directory in bf16 or fp32."
+            )
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+        kind = (hf_config.get("text_config") or hf_config).get("model_type")
+        if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            yield (
+                f"--model: found model_type {kind!r}, which is no causal language model that transformers "
+                "knows."
+            )

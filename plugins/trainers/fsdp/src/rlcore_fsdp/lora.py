@@ -1,0 +1,149 @@
+"""An adapter of PEFT in a model of transformers: https://arxiv.org/abs/2106.09685."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rlcore import AdapterSpec, ConfigError
+from rlcore_fsdp.files import WeightFiles
+from rlcore_fsdp.names import WeightNames
+from rlcore_fsdp.shards import local, own_rows, whole
+from rlcore_toolkit import (
+    adapted_modules,
+    adapter_name,
+    first_a,
+    published_adapter,
+    read_adapter,
+    with_product,
+    write_adapter,
+)
+
+_NAME = "default"
+"""PEFT's name of the adapter in memory."""
+
+
+def modules_in_memory(model: PreTrainedModel, path: str, spec: AdapterSpec) -> dict[str, str]:
+    """Module in the files → module of `model`, of all that `spec` targets. ConfigError."""
+    names = WeightNames(model, WeightFiles(Path(path)).names)
+    places = {one.sources[0][0]: one.first for one in names.reading if one.is_plain}
+    found: dict[str, str] = {}
+    for module in adapted_modules(Path(path), spec):
+        place = places.get(f"{module}.weight", "").removesuffix(".weight")
+        if not place or not isinstance(model.get_submodule(place), nn.Linear):
+            raise ConfigError(
+                f"--lora.targets: found {module}, which the trainer 'fsdp' holds in one tensor with others, "
+                "where PEFT has no adapter for it alone; name the targets without it."
+            )
+        found[module] = place
+    return found
+
+
+def inject(model: PreTrainedModel, places: Mapping[str, str], spec: AdapterSpec) -> dict[str, Any]:
+    """Make PEFT's layers of modules of `model`; by their names in the files. `places`: of those in memory."""
+    alpha: Any = spec.alpha  # PEFT asks for an int, and computes with any number
+    config = LoraConfig(
+        r=spec.rank,
+        lora_alpha=alpha,
+        target_modules=list(places.values()),
+        lora_dropout=spec.dropout,
+        use_rslora=spec.rslora,
+    )
+    inject_adapter_in_model(config, model, low_cpu_mem_usage=True)
+    return {module: model.get_submodule(place) for module, place in places.items()}
+
+
+def tensors_of(layers: Mapping[str, Any]) -> dict[str, nn.Parameter]:
+    """The parameters of what `inject` made, by the names of PEFT's files."""
+    return {
+        adapter_name(module, part): getattr(layer, f"lora_{part}")[_NAME].weight
+        for module, layer in layers.items()
+        for part in ("A", "B")
+    }
+
+
+class Adapter:
+    """The adapter of a model, whose weights are on the meta device until `fill`."""
+
+    def __init__(self, model: PreTrainedModel, path: str, spec: AdapterSpec) -> None:
+        self.spec, self._path = spec, path
+        places = modules_in_memory(model, path, spec)
+        self._layers = layers = inject(model, places, spec)
+        self._drop_out(False)
+        self._of = {f"{place}.weight": layers[module] for module, place in places.items()}
+
+    @property
+    def tensors(self) -> dict[str, nn.Parameter]:
+        """The parameters, by the names of PEFT's files."""
+        return tensors_of(self._layers)
+
+    def fill(self) -> None:
+        """The first values: those of `source`, or A of the seed and B of zeros."""
+        source = read_adapter(Path(self.spec.source)) if self.spec.source else {}
+        with torch.no_grad():
+            for module, layer in self._layers.items():
+                a, b = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
+                drawn = first_a(self.spec, module, a.shape[1]), torch.zeros(b.shape)
+                for target, value in zip((a, b), source.get(module, drawn), strict=True):
+                    local(target).copy_(value[own_rows(target)])
+
+    def merged(self, name: str, weight: Tensor) -> Tensor:
+        """The whole `weight` by this name in memory, with the adapter's product in it. Collective."""
+        layer = self._of.get(name)
+        if layer is None:
+            return weight
+        a, b = whole(layer.lora_A[_NAME].weight), whole(layer.lora_B[_NAME].weight)
+        return with_product(weight, a, b, self.spec.scale)
+
+    def published(self) -> Iterator[tuple[str, Tensor]]:
+        """What a publication of it alone carries. Collective."""
+        return published_adapter(((name, whole(one)) for name, one in self.tensors.items()), self.spec)
+
+    @contextmanager
+    def dropping_out(self) -> Iterator[None]:
+        """Within, inputs are dropped out, as in training."""
+        self._drop_out(True)
+        try:
+            yield
+        finally:
+            self._drop_out(False)
+
+    def values(self) -> dict[str, Tensor]:
+        """Copies of what this rank holds."""
+        return {name: local(one).detach().clone() for name, one in self.tensors.items()}
+
+    @contextmanager
+    def replaced(self, values: Mapping[str, Tensor] | None) -> Iterator[None]:
+        """Within, the adapter has these `values`; None: it is off."""
+        if values is None:
+            for layer in self._layers.values():
+                layer._disable_adapters = True
+        kept = self.values() if values is not None else {}
+        self._put(values or {})
+        try:
+            yield
+        finally:
+            self._put(kept)
+            for layer in self._layers.values():
+                layer._disable_adapters = False
+
+    def write(self, folder: Path, tensors: Mapping[str, Tensor]) -> None:
+        """PEFT's files of these whole tensors."""
+        write_adapter(folder, self.spec, Path(self._path), tensors)
+
+    def _drop_out(self, is_on: bool) -> None:
+        for layer in self._layers.values():
+            layer.lora_dropout.train(is_on)
+
+    @torch.no_grad()
+    def _put(self, values: Mapping[str, Tensor]) -> None:
+        tensors = self.tensors
+        for name, value in values.items():
+            local(tensors[name]).copy_(value)

@@ -1,0 +1,251 @@
+"""One rank of a model: its weights, its sleep, its checkpoint. The roles derive from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rlcore import (
+    LossResult,
+    ModelView,
+    RoleSpec,
+    SleepLevel,
+    StepResult,
+    TrainBatch,
+    torch_dtype,
+)
+from rlcore_fsdp.build import divide, empty_model, fill, materialize, place, plain_state
+from rlcore_fsdp.checkpoint import SavedModel, StagedModel
+from rlcore_fsdp.config import FsdpConfig
+from rlcore_fsdp.files import WeightFiles
+from rlcore_fsdp.net import Net
+from rlcore_fsdp.optimizer import Optimizer
+from rlcore_fsdp.packs import Pack, pack
+from rlcore_fsdp.shards import local, own_rows, whole
+from rlcore_toolkit import Bins, ModelOffload, in_order, learning_rate, rank_bins, rank_sums
+
+if TYPE_CHECKING:
+    from rlcore_fsdp.lora import Adapter
+
+Score = Callable[[Mapping[str, Tensor], TrainBatch], LossResult]
+"""From the outputs of a micro-batch and its samples to their loss."""
+
+Reader = Callable[[Pack, Tensor], Mapping[str, Tensor]]
+"""From a micro-batch, and the hidden states that predict its response tokens, to outputs of these tokens."""
+
+
+class Model:
+    """A model on one rank. The methods are collective, but for those that say otherwise."""
+
+    def __init__(self, spec: RoleSpec, config: FsdpConfig, writers: dist.ProcessGroup | None) -> None:
+        """`writers`: the ranks, by a group that writes checkpoints beside training."""
+        self.settings, self._writers, self._path = spec.optimizer, writers, Path(spec.model.path)
+        self.steps, self.lr_scale = 0, 1.0
+        model = self._prepare(empty_model(spec.model.path, spec.model.dtype))
+        self.dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+        self.adapter = self._adapted(model, spec)
+        divide(
+            model,
+            torch_dtype(spec.model.dtype),
+            place(),
+            trains=self.settings is not None,
+            adapter=list(self.adapter.tensors.values()) if self.adapter else None,
+        )
+        recompute = config.recompute and spec.optimizer is not None
+        draws = spec.adapter is not None and spec.adapter.dropout > 0
+        self.net = Net(model, recompute=recompute, is_exact=spec.model.dtype == "fp32", draws=draws)
+        materialize(model, place())
+        self._before_weights(model)
+        state = plain_state(model)
+        self.names = fill(model, spec.model.path, state)
+        if self.adapter is not None:
+            self.adapter.fill()
+        self.longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.packing = self.net.choose_packs()
+        has_first = self.adapter is not None and bool(self.adapter.spec.source)
+        self.first_adapter = self.adapter.values() if self.adapter and has_first else None
+        if not dist.get_rank():
+            print(f"{spec.model.path}: {self.packing}", flush=True)
+        tied = set(getattr(model, "all_tied_weights_keys", {}))
+        self.state = {name: one for name, one in plain_state(model).items() if name not in tied}
+        self.kept: Mapping[str, Tensor] = self.state if self.adapter is None else self.adapter.tensors
+        self._writing = self.names.writing(self.state.keys())
+        parameters = dict(model.named_parameters())
+        self.view = self._show(model, parameters, spec)
+        named = parameters if self.adapter is None else self.adapter.tensors
+        trained = {name: one for name, one in named.items() if one.requires_grad}
+        self.optimizer = (
+            None
+            if spec.optimizer is None
+            else Optimizer(trained, spec.optimizer, on_host=config.optimizer_on_host)
+        )
+        self._away = ModelOffload()
+
+    def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight by its name in the directory, whole, one after another; at last what is carried.
+
+        Of an adapter that is published alone, its tensors.
+        """
+        if self.adapter is not None and self.adapter.spec.publish == "adapter":
+            yield from self.adapter.published()
+            return
+        yield from self._writing.tensors(self._gathered)
+        files = WeightFiles(self._path)
+        for name in self.names.carried:
+            yield name, files.read(name)
+
+    def copy_weights(self, policy: Model) -> None:
+        """Take over the weights of `policy`. No collective."""
+        with torch.no_grad():
+            for name, tensor in self.state.items():
+                if policy.adapter is None:
+                    local(tensor).copy_(local(policy.state[name]))
+                else:
+                    local(tensor).copy_(policy._gathered(name)[own_rows(tensor)])
+
+    def sleep(self, what: SleepLevel) -> int:
+        """Give up memory as `rlcore.Sleeper` says. No collective."""
+        weights = (local(tensor) for tensor in self._held())
+        if self.optimizer is None:
+            return self._away.sleep(what, weights=weights)
+        moments, here = self.optimizer.moments().values(), place().type
+        states = (moment for moment in moments if moment.device.type == here)
+        return self._away.sleep(what, weights=weights, states=states, gradients=self.optimizer.gradients())
+
+    def wake(self) -> None:
+        """Undo `sleep`. No collective."""
+        self._away.wake()
+
+    def stage(self) -> StagedModel:
+        """A copy of what `load` needs, in host memory."""
+        moments = {} if self.optimizer is None else self.optimizer.moments()
+        return StagedModel(self.kept, moments, self.steps, self._writers, self._files())
+
+    def load(self, folder: Path) -> None:
+        """Go on where `stage` was called. CheckpointError."""
+        saved = self.load_weights(folder, has_optimizer=self.optimizer is not None)
+        if self.optimizer is not None:
+            with torch.no_grad():
+                for key, moment in self.optimizer.moments().items():
+                    moment.copy_(saved.read(key, own_rows(self.kept[key.partition("/")[2]])))
+                self.optimizer.went(saved.steps)
+            saved.restore_random()
+        self.steps = saved.steps
+
+    def load_weights(self, folder: Path, *, has_optimizer: bool = False) -> SavedModel:
+        """The weights alone. CheckpointError."""
+        saved = SavedModel(folder)
+        saved.check({name: tuple(one.shape) for name, one in self.kept.items()}, has_optimizer)
+        with torch.no_grad():
+            for name, tensor in self.kept.items():
+                local(tensor).copy_(saved.read(f"weight/{name}", own_rows(tensor)))
+        return saved
+
+    def _prepare(self, model: Any) -> Any:
+        """The model as the role needs it, before it has memory."""
+        return model
+
+    def _before_weights(self, model: Any) -> None:
+        """The weights that no directory has."""
+
+    def _show(self, model: Any, parameters: Mapping[str, nn.Parameter], spec: RoleSpec) -> ModelView | None:
+        if not spec.hooks:
+            return None
+        view = ModelView(modules=[model], parameters=parameters, names=frozenset(parameters))
+        for hook in spec.hooks:
+            hook.built(view)
+        return view
+
+    def _held(self) -> Iterator[Tensor]:
+        yield from self.net.model.parameters()
+        yield from self.net.model.buffers()
+
+    def _gathered(self, name: str) -> Tensor:
+        weight = whole(self.state[name].detach().to(self.dtypes[name]))
+        return weight if self.adapter is None else self.adapter.merged(name, weight)
+
+    def _adapted(self, model: Any, spec: RoleSpec) -> Adapter | None:
+        if spec.adapter is None:
+            return None
+        from rlcore_fsdp.lora import Adapter  # PEFT takes seconds
+
+        return Adapter(model, spec.model.path, spec.adapter)
+
+    def _files(self) -> Callable[[Path], None] | None:
+        """What writes the adapter's files. Collective."""
+        if self.adapter is None:
+            return None
+        tensors = {name: whole(one).cpu().clone() for name, one in self.adapter.tensors.items()}
+        return partial(self.adapter.write, tensors=tensors)
+
+    def _bins(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
+        return rank_bins(batch, tokens_per_rank, _most, self.longest)
+
+    def _pack(self, batch: TrainBatch, samples: list[int]) -> Pack:
+        return pack(batch, samples, place(), in_one_row=self.net.in_one_row)
+
+    def _columns(self, batch: TrainBatch, tokens_per_rank: int, read: Reader) -> dict[str, Tensor]:
+        """What `read` says of the response tokens, in the batch's order, on the CPU."""
+        bins = self._bins(batch, tokens_per_rank)
+        found: list[Mapping[str, Tensor]] = []
+        with torch.no_grad():
+            for samples in bins:
+                part = self._pack(batch, samples)
+                outputs = self.net(part, partial(read, part))
+                found.append({name: one[: part.targets.numel()].cpu() for name, one in outputs.items()})
+        self.net.rest()
+        return {name: in_order(torch.cat([one[name] for one in found]), batch, bins) for name in found[0]}
+
+    def _fit(self, batch: TrainBatch, tokens_per_rank: int, read: Reader, score: Score) -> StepResult:
+        """One optimizer step, under the rules of `Policy.train`."""
+        assert self.optimizer is not None, "a frozen model is not trained"
+        self.optimizer.forget_gradients()
+        with self.adapter.dropping_out() if self.adapter else nullcontext():
+            sums = [
+                self._backward(batch, samples, read, score) for samples in self._bins(batch, tokens_per_rank)
+            ]
+        return self._step(rank_sums(sums, place()))
+
+    def _backward(
+        self, batch: TrainBatch, samples: list[int], read: Reader, score: Score
+    ) -> dict[str, Tensor]:
+        """The gradients of a micro-batch; its sums."""
+        part = self._pack(batch, samples)
+        outputs = self.net(part, partial(read, part))
+        # an exact zero keeps the graph whole for every loss
+        total = next(iter(outputs.values()))[:0].sum()
+        sums: dict[str, Tensor] = {}
+        if part.targets.numel():
+            result = score(outputs, part.part)
+            total = total + result.total
+            sums = {"": total.detach().clone(), **result.metrics}
+        total.backward()
+        return sums
+
+    def _step(self, metrics: dict[str, float]) -> StepResult:
+        assert self.optimizer is not None
+        assert self.settings is not None
+        loss, lr = metrics.pop("", 0.0), learning_rate(self.settings, self.steps) * self.lr_scale
+        norm = self.optimizer.norm()
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
+            self.optimizer.step(lr, norm)
+            self.steps += 1
+        return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite)
+
+
+def _most(count: int) -> int:
+    """The largest `count` of all ranks. Collective."""
+    if dist.get_world_size() == 1:
+        return count
+    most = torch.tensor(count, device=place())
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return int(most)

@@ -1,0 +1,131 @@
+"""A model that reads packs: how it is called, and whether its attention keeps sequences apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from rlcore import ModelError, TrainBatch
+from rlcore_fsdp import attention
+from rlcore_fsdp.build import blocks_of, place
+from rlcore_fsdp.packs import Pack, pack
+
+Read = Callable[[Tensor], Mapping[str, Tensor]]
+"""From the hidden states [n, H] that predict response tokens to outputs of n tokens."""
+
+_LENGTHS = (7, 11)
+"""Of the sequences that a model is tried with."""
+
+
+class Net:
+    """A model of transformers whose forward gives what is read of the hidden states of a pack.
+
+    All runs within the forward of the whole model, where FSDP2 has its parameters ready.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, *, recompute: bool, is_exact: bool, draws: bool = False
+    ) -> None:
+        """`recompute`: the backward pass computes a block again. `is_exact`: it computes in fp32. `draws`:
+        its blocks draw random numbers."""
+        self.model: Any = model
+        self._is_exact = is_exact
+        self._plain: str = model.config._attn_implementation
+        self.in_one_row = False
+        if recompute:
+            for block in blocks_of(model):
+                block.forward = partial(_recomputed, block.forward, draws)
+        self.model.forward = self._forward
+
+    def __call__(self, part: Pack, read: Read) -> Mapping[str, Tensor]:
+        """What `read` says of the hidden states that predict; of one row where there is none. Collective."""
+        outputs: Mapping[str, Tensor] = self.model(part, read)
+        return outputs
+
+    def rest(self) -> None:
+        """After forwards without a backward: give up what FSDP2 has gathered."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    def choose_packs(self) -> str:
+        """Packs where they change nothing, else a row for each sequence; says which. Collective.
+
+        ModelError where rows change something too.
+        """
+        attention.register()
+        draw = torch.Generator().manual_seed(0)
+        batch = TrainBatch(
+            tokens=torch.randint(
+                0, self.model.config.get_text_config().vocab_size, (sum(_LENGTHS),), generator=draw
+            ),
+            prompt_lengths=torch.ones(len(_LENGTHS), dtype=torch.int64),
+            response_lengths=torch.tensor(_LENGTHS) - 1,
+        )
+        with torch.no_grad():
+            alone = torch.cat([self._whole(part) for part in batch.tokens.split(_LENGTHS)])
+            mixed = self._whole(batch.tokens)[-len(alone) + _LENGTHS[0] - 1 :]
+            leak = float((mixed - alone[_LENGTHS[0] - 1 :]).abs().max())
+            limit = 1e-4 if self._is_exact else leak / 4
+            reason = self._apart(batch, alone, limit)
+            self.rest()
+        return reason
+
+    def _apart(self, batch: TrainBatch, alone: Tensor, limit: float) -> str:
+        self.in_one_row = True
+        why = self._try_packs(batch, alone, limit)
+        if why is None:
+            return "packs: its attention keeps their sequences apart"
+        self.in_one_row = False
+        self.model.set_attn_implementation(self._plain)
+        gap = float((self._hidden(batch) - alone).abs().max())
+        if not gap <= limit:
+            raise ModelError(
+                f"--model: in a batch, hidden states of a sequence are {gap:.2g} from those of it alone, so "
+                "the trainer 'fsdp' cannot train this architecture."
+            )
+        return f"a row for each sequence: {why}"
+
+    def _try_packs(self, batch: TrainBatch, alone: Tensor, limit: float) -> str | None:
+        """Why packs change something; None: they don't."""
+        try:
+            self.model.set_attn_implementation(attention.NAME)
+            gap = float((self._hidden(batch) - alone).abs().max())
+        except Exception as error:  # whatever a model says to an attention that it does not expect
+            return f"its layers refuse packs ({type(error).__name__})"
+        return None if gap <= limit else f"in a pack its hidden states differ by {gap:.2g}"
+
+    def _hidden(self, batch: TrainBatch) -> Tensor:
+        part = pack(batch, range(len(batch)), place(), in_one_row=self.in_one_row)
+        return self(part, lambda hidden: {"hidden": hidden})["hidden"].float()
+
+    def _whole(self, tokens: Tensor) -> Tensor:
+        """The hidden states of one sequence but its last token, by transformers' own attention."""
+        states: Tensor = self.model(tokens[None].to(place()), None)[0, :-1].float()
+        return states
+
+    def _forward(self, part: Any, read: Read | None) -> Any:
+        decoder = self.model.base_model
+        if read is None:
+            return decoder(input_ids=part, use_cache=False).last_hidden_state
+        if self.in_one_row:
+            with attention.packed(part.lengths, self._plain):
+                output = decoder(input_ids=part.tokens, position_ids=part.positions, use_cache=False)
+        else:
+            output = decoder(input_ids=part.tokens, use_cache=False)
+        rows = part.rows if part.rows.numel() else part.rows.new_zeros(1)
+        return read(output.last_hidden_state.flatten(0, 1).index_select(0, rows))
+
+
+def _recomputed(forward: Callable[..., Any], draws: bool, *args: Any, **options: Any) -> Any:
+    """The forward of a block, again in the backward pass in place of its activations."""
+    if not torch.is_grad_enabled():
+        return forward(*args, **options)
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=draws, **options)

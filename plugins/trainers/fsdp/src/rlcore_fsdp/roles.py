@@ -1,0 +1,154 @@
+"""The roles: a language model that scores and trains, and a model that gives values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlcore import LossResult, PolicyLoss, StepResult, TokenOutputs, TrainBatch, ValueFunction
+from rlcore_fsdp.build import SCORE
+from rlcore_fsdp.head import Head
+from rlcore_fsdp.model import Model
+from rlcore_fsdp.packs import Pack
+from rlcore_toolkit import vocab_parallel_log_probs, vocab_parallel_top
+
+
+class LanguageModel(Model):
+    """A policy, a reference or a teacher."""
+
+    @property
+    def base(self) -> BorrowedModel:
+        """The policy without its adapter."""
+        return BorrowedModel(self, None)
+
+    @property
+    def start(self) -> BorrowedModel:
+        """The policy with its first adapter; with B of zeros that is none."""
+        return BorrowedModel(self, self.first_adapter)
+
+    def _prepare(self, model: Any) -> Any:
+        self.head = Head(model)
+        return model
+
+    def forward(
+        self,
+        batch: TrainBatch,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        top: int = 0,
+        chosen: str | None = None,
+    ) -> dict[str, Tensor]:
+        """Columns as `rlcore.Scorer` has them."""
+
+        def read(part: Pack, hidden_nH: Tensor) -> Mapping[str, Tensor]:
+            logits = self.head.logits(hidden_nH)
+            ids = vocab_parallel_top(logits, top) if top else part.part.per_token[chosen] if chosen else None
+            outputs = token_outputs(logits, part, temperature, entropy=entropy, entropy_grad=False, ids=ids)
+            names = {"chosen": "top_log_probs"}
+            columns = {names.get(name, name): one for name, one in outputs.items()}
+            return columns | ({"top_ids": ids} if top and ids is not None else {})
+
+        return self._columns(batch, tokens_per_rank, read)
+
+    def train(
+        self,
+        batch: TrainBatch,
+        loss: PolicyLoss,
+        *,
+        temperature: float,
+        tokens_per_rank: int,
+        entropy: bool = False,
+        entropy_grad: bool = False,
+        chosen: str | None = None,
+    ) -> StepResult:
+        """One optimizer step, as `rlcore.Policy` has it."""
+
+        def read(part: Pack, hidden_nH: Tensor) -> Mapping[str, Tensor]:
+            ids = part.part.per_token[chosen] if chosen else None
+            logits = self.head.logits(hidden_nH)
+            return token_outputs(
+                logits, part, temperature, entropy=entropy, entropy_grad=entropy_grad, ids=ids
+            )
+
+        def score(outputs: Mapping[str, Tensor], part: TrainBatch) -> LossResult:
+            return loss(TokenOutputs(**outputs), part)
+
+        return self._fit(batch, tokens_per_rank, read, score)
+
+
+class BorrowedModel:
+    """The policy without its adapter, or with the one that it began with."""
+
+    def __init__(self, policy: LanguageModel, values: Mapping[str, Tensor] | None) -> None:
+        """`values`: of the adapter, as this rank holds it; None: without."""
+        self._policy, self._values = policy, values
+
+    def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:
+        """Columns as `LanguageModel.forward` gives them."""
+        assert self._policy.adapter is not None
+        with self._policy.adapter.replaced(self._values):
+            return self._policy.forward(batch, **options)
+
+
+class ValueModel(Model):
+    """A critic: one value for each token. Its head is zero at first, unless the directory has one."""
+
+    def _prepare(self, model: Any) -> Any:
+        output = model.get_output_embeddings()
+        [name] = [name for name, module in model._modules.items() if module is output]
+        model._modules[name] = None
+        model._tied_weights_keys = None
+        model.all_tied_weights_keys = {}
+        model.score = nn.Linear(
+            output.weight.shape[1], 1, bias=False, device="meta", dtype=output.weight.dtype
+        )
+        return model
+
+    def _before_weights(self, model: Any) -> None:
+        nn.init.zeros_(model.get_parameter(SCORE))
+
+    def values(self, batch: TrainBatch, *, tokens_per_rank: int) -> Tensor:
+        """The values of the response tokens, fp32 [R] on the CPU."""
+        return self._columns(batch, tokens_per_rank, self._values)["values"]
+
+    def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
+        """One optimizer step, as `rlcore.ValueModel` has it."""
+
+        def score(outputs: Mapping[str, Tensor], part: TrainBatch) -> LossResult:
+            return loss(outputs["values"], part)
+
+        return self._fit(batch, tokens_per_rank, self._values, score)
+
+    def _values(self, part: Pack, hidden_nH: Tensor) -> Mapping[str, Tensor]:
+        values: Tensor = self.net.model.score(hidden_nH)[:, 0].float()
+        return {"values": values}
+
+
+def token_outputs(
+    logits: Any,
+    part: Pack,
+    temperature: float,
+    *,
+    entropy: bool = False,
+    entropy_grad: bool = False,
+    ids: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """The fields of `TokenOutputs`; of one row where there is no response token.
+
+    `ids` int64 [n, K]: the tokens of `chosen`.
+    """
+    targets = part.targets if part.targets.numel() else part.tokens[0, :1]
+    if ids is not None:
+        others = ids if len(ids) else targets[:, None].expand(1, ids.shape[1])
+        targets = torch.cat([targets[:, None], others], 1)
+    log_probs, entropies = vocab_parallel_log_probs(
+        logits, targets, temperature=temperature, entropy=entropy, entropy_grad=entropy_grad
+    )
+    outputs = {"log_probs": log_probs if ids is None else log_probs[:, 0]}
+    outputs |= {} if entropies is None else {"entropy": entropies}
+    return outputs if ids is None else outputs | {"chosen": log_probs[:, 1:]}

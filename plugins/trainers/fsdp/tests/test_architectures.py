@@ -1,0 +1,116 @@
+"""Architectures without a bridge: log-probs, gradients and names are those of transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, BASE, PADDED, REFUSED
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlcore import ModelKind, ModelSpec, OptimizerSettings, Part, Rendezvous, RoleSpec, TokenOutputs
+from rlcore_fsdp.config import FsdpConfig
+from rlcore_fsdp.shards import whole
+from rlcore_fsdp.trainer import FsdpTrainer
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import random_batch
+from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
+
+SETTINGS = OptimizerSettings(lr=1e-2, clip_grad=0.0, adam_eps=1e-4)
+BUDGET = 60
+EXACT = 1e-5
+
+
+def write_model(name: str, path: Path) -> Path:
+    """A tiny random model of an architecture."""
+    auto: Any = AutoModelForCausalLM
+    torch.manual_seed(0)
+    auto.from_config(AutoConfig.for_model(name, **{**BASE, **ARCHITECTURES[name]})).save_pretrained(path)
+    return path
+
+
+def policy_of(rank: int, world: int, port: int, path: str, config: FsdpConfig, dtype: str = "fp32") -> Any:
+    """The rank that has joined, and its policy."""
+    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
+    joined = FsdpTrainer(config).join(meeting, {})
+    model = ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"), dtype=dtype)
+    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS)
+    return joined, joined.build({"policy": spec})["policy"]
+
+
+def stepped(rank: int, world: int, port: int, path: str, config: FsdpConfig) -> dict[str, Any]:
+    """A forward on the whole batch, and a step on this rank's share of it.
+
+    How far log-probs and gradients are from those of transformers, the norm of the gradient, the weights
+    after the step, and the names of the directory.
+    """
+    joined, policy = policy_of(rank, world, port, path, config)
+    batch = random_batch(8)
+    outputs = policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=BUDGET)
+    reference = hf_model(path)
+    _, wanted = hf_distributions(reference, batch)
+    linear_loss(TokenOutputs(log_probs=wanted), batch).total.backward()
+    share = batch.select(range(rank, 8, world))
+    result = policy.train(share, linear_loss, temperature=TEMPERATURE, tokens_per_rank=BUDGET)
+    gradients = {name: whole(one.grad) for name, one in policy.net.model.named_parameters()}
+    far = [
+        float((gradients[name] - (0 if one.grad is None else one.grad)).abs().max())
+        for name, one in reference.named_parameters()
+    ]
+    weights = {name: tensor.clone() for name, tensor in policy.hf_tensors()}
+    files = set[str]().union(*(load_file(file) for file in Path(path).glob("*.safetensors")))
+    joined.stop()
+    return {
+        "log_probs": float((outputs["log_probs"] - wanted).abs().max()),
+        "gradient": max(far),
+        "norm": result.grad_norm,
+        "weights": weights,
+        "names": files,
+        "packing": policy.packing,
+    }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in REFUSED])
+def test_an_architecture_is_that_of_transformers(name: str, tmp_path: Path) -> None:
+    [report] = run_ranks(stepped, 1, str(write_model(name, tmp_path / name)), FsdpConfig())
+    assert report["log_probs"] < EXACT
+    assert report["gradient"] < EXACT * max(1.0, report["norm"])
+    assert report["weights"].keys() == report["names"]
+    assert report["packing"].startswith("a row" if name in PADDED else "packs")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_architecture_that_cannot_be_trained_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=f"ModelError: --model: .*{REFUSED[name]}"):
+        run_ranks(stepped, 1, str(write_model(name, tmp_path / name)), FsdpConfig())
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    path = write_model("gemma2", tmp_path)
+    weights = load_file(path / "model.safetensors")
+    weights["model.norm.weight"][0] = float("nan")
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RuntimeError, match=r"ModelError: .*weight 'model\.norm\.weight' holds NaN"):
+        run_ranks(stepped, 1, str(path), FsdpConfig())
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "recompute"),
+    [("gemma2", 2, True), pytest.param("mixtral", 4, False, marks=pytest.mark.full), ("bamba", 4, False)],
+)
+def test_several_ranks_are_one(name: str, ranks: int, recompute: bool, tmp_path: Path) -> None:
+    """Also where a rank has fewer micro-batches, other experts, or computes its blocks again."""
+    path = str(write_model(name, tmp_path / name))
+    [alone] = run_ranks(stepped, 1, path, FsdpConfig())
+    for report in run_ranks(stepped, ranks, path, FsdpConfig(recompute=recompute)):
+        assert report["log_probs"] < EXACT
+        assert report["gradient"] < EXACT
+        assert report["norm"] == pytest.approx(alone["norm"], rel=EXACT)
+        assert report["weights"].keys() == alone["weights"].keys()
+        far = [float((report["weights"][key] - one).abs().max()) for key, one in alone["weights"].items()]
+        assert max(far) < 1e-4

@@ -1,0 +1,119 @@
+"""The plan against the trainer: bytes of real models, and the most that a real step makes at one time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
+
+from rlcore import AdapterSpec, ModelKind, ModelSpec, OptimizerSettings, Part, Rendezvous, RoleSpec
+from rlcore_cli.main import run
+from rlcore_fsdp.config import FsdpConfig
+from rlcore_fsdp.plan.live import LiveBytes
+from rlcore_fsdp.plan.step import Step, taken
+from rlcore_fsdp.shards import local
+from rlcore_fsdp.trainer import FsdpTrainer
+from rlcore_testing.activations import equal_samples
+from rlcore_testing.ranks import run_ranks
+from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
+
+WITHIN = 0.05
+PROMPT, RESPONSE, SAMPLES = 1, 63, 4
+NO_BRIDGE = Part(name="none", factory="rlcore.api.part:Part")
+ADAPTER = AdapterSpec(rank=8, alpha=16.0)
+SIZES = {
+    **{"vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512},
+    **{"tie_word_embeddings": False, "pad_token_id": 0},
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "qwen3": {},
+    "gemma2": {"sliding_window": 512, "query_pre_attn_scalar": 16},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+
+
+def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[int, int, int, int]:
+    """Bytes of weights, gradients, moments, and the most beside them at one time in a step."""
+    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
+    joined = FsdpTrainer(FsdpConfig(recompute=step.recompute)).join(meeting, {})
+    spec = RoleSpec(
+        kind=ModelKind.POLICY,
+        model=ModelSpec(path=path, bridge=NO_BRIDGE, dtype=step.dtype),
+        optimizer=OptimizerSettings(lr=1e-3),
+        adapter=step.adapter,
+    )
+    policy: Any = joined.build({"policy": spec})["policy"]
+    tensors = [*policy.net.model.parameters(), *policy.net.model.buffers()]
+    weights = sum({one.untyped_storage().data_ptr(): one.nbytes for one in map(local, tensors)}.values())
+    moments = list(policy.optimizer.moments().values())
+    batch = equal_samples(SAMPLES * step.micro_batches, PROMPT, RESPONSE)
+    live = LiveBytes([*tensors, *moments])
+    held = live.now
+    with live:
+        policy.train(batch, policy_loss, temperature=1.0, tokens_per_rank=step.tokens)
+    gradients = sum(one.nbytes for one in policy.optimizer.gradients())
+    joined.stop()
+    return weights, gradients, sum(one.nbytes for one in moments), live.peak - held - gradients
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "dtype", "adapter", "recompute"),
+    [
+        ("qwen3", 1, "bf16", ADAPTER, True),
+        pytest.param("qwen3", 1, "fp32", None, False, marks=pytest.mark.full),
+        pytest.param("qwen3", 2, "bf16", None, True, marks=pytest.mark.full),
+        pytest.param("gemma2", 2, "bf16", ADAPTER, False, marks=pytest.mark.full),
+        pytest.param("mixtral", 1, "bf16", None, False, marks=pytest.mark.full),
+    ],
+)
+def test_bytes_are_those_of_a_real_step(
+    name: str, ranks: int, dtype: str, adapter: AdapterSpec | None, recompute: bool, tmp_path: Path
+) -> None:
+    logging.disable_progress_bar()
+    config = AutoConfig.for_model(name, **SIZES, **MODELS[name])
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    step = Step(
+        config=(tmp_path / "config.json").read_text(),
+        dtype=dtype,
+        ranks=ranks,
+        tokens=SAMPLES * (PROMPT + RESPONSE),
+        longest=PROMPT + RESPONSE,
+        micro_batches=2,
+        recompute=recompute,
+        adapter=adapter,
+    )
+    planned = taken(step)
+    found = run_ranks(_measured, ranks, str(tmp_path), step)
+    fullest = [max(sizes) for sizes in zip(*found, strict=True)]
+    assert [planned.weights, planned.gradients, planned.optimizer] == fullest[:3]
+    assert planned.activations == pytest.approx(fullest[3], rel=WITHIN)
+
+
+def _planned(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    code = run(["plan", "--trainer", "fsdp", "--model", "qwen3", "--gpu-memory", "24", "--json", *args])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (code == 2) == ("error" in found)
+    return found
+
+
+def test_the_command_counts_an_adapter_and_refuses_what_it_does_not_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = _planned(capsys, "--gpus", "2")["layouts"][0]
+    found = _planned(capsys, "--gpus", "2", "--lora.rank", "4")
+    best = found["layouts"][0]
+    assert best["fits"]
+    assert best["memory"]["optimizer"] == 2 * 4 * best["memory"]["trained"] < whole["memory"]["optimizer"] / 4
+    assert whole["memory"]["reference"] == 0
+    assert found["command"].endswith("--lora.rank 4 --ranks 2 --engines 2 --sglang.tp-size 1")
+    assert [phase["name"] for phase in best["phases"]] == ["train", "publish", "generate"]
+    assert "divides each tensor over all ranks" in _planned(capsys, "--gpus", "2", "--tp", "2")["error"]
+    assert "does not count a critic" in _planned(capsys, "--gpus", "2", "--algo", "ppo")["error"]
+    assert "matches no linear layer" in str(
+        _planned(capsys, "--gpus", "2", "--lora.rank", "4", "--lora.targets", "nothing")
+    )
