@@ -1,6 +1,7 @@
 """The tiny preset: reproducible, loadable, and with a tokenizer that loses nothing."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlcore.checkpoint.weights_check import check_weights
+from rlcore.weights.weights_check import check_weights
+from rlcore_qwen.delta_tiny import tiny_next, tiny_qwen3_5
 from rlcore_qwen.tiny import tiny
 from rlcore_toolkit.presets import CHARACTERS, VOCABULARY
 
@@ -22,13 +24,16 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (first / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()
 
 
-def test_transformers_loads_all_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("preset", "family"), [(tiny, "qwen3"), (tiny_next, "qwen3_next"), (tiny_qwen3_5, "qwen3_5_text")]
+)
+def test_transformers_loads_all_of_it(preset: Callable[[Path], Path], family: str, tmp_path: Path) -> None:
     loader: Any = AutoModelForCausalLM  # transformers types the pair that it returns as a model
-    model, info = loader.from_pretrained(tiny(tmp_path / "m"), output_loading_info=True)
+    model, info = loader.from_pretrained(preset(tmp_path / "m"), output_loading_info=True)
     check_weights(tmp_path / "m")  # shapes, too
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    assert model.config.model_type == "qwen3"
+    assert model.config.model_type == family
     assert model.dtype == torch.float32
     assert model.generation_config.eos_token_id == VOCABULARY.index("<eos>")
     with torch.no_grad():

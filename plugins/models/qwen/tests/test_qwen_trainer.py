@@ -36,8 +36,8 @@ def half_precision(
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """The values of a fresh value head, its gradient, and the weights of the policy as they are published."""
     from rlcore_megatron.mcore import parallel
-    from rlcore_megatron.mcore.build import build_model
-    from rlcore_megatron.mcore.weights import hf_tensors
+    from rlcore_megatron.mcore.role.build import build_model
+    from rlcore_megatron.mcore.role.weights import hf_tensors
     from rlcore_megatron.testing.bridge_ranks import packed, start
 
     start(rank, size, port, fields)

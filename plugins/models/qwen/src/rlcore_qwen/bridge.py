@@ -3,9 +3,9 @@
 from typing import Any
 
 from rlcore import ModelError
-from rlcore_megatron.mcore.backend import Linears
-from rlcore_megatron.mcore.bridge import MBridge
-from rlcore_megatron.mcore.linear import BiasedLinear
+from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.layers.backend import Linears
+from rlcore_megatron.mcore.layers.linear import BiasedLinear
 
 
 class QwenBridge(MBridge):

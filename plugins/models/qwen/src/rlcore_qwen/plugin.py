@@ -6,10 +6,13 @@ from rlcore import ModelFamily, hookimpl
 from rlcore_qwen.config import QwenConfig
 from rlcore_toolkit import TINY_SUGGESTS
 
+DELTA_SUGGESTS = {**TINY_SUGGESTS, "lr": 6e-3}
+"""A tiny model with delta nets learns as fast as others only at a higher rate."""
+
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """Qwen2, Qwen2.5 and Qwen3, dense, and Qwen3-MoE."""
+    """Qwen2, Qwen2.5 and Qwen3, dense, Qwen3-MoE, Qwen3-Next, and Qwen3.5, dense and with experts."""
     yield ModelFamily(
         name="qwen3",
         factory="rlcore_qwen.bridge:QwenBridge",
@@ -43,4 +46,46 @@ def rlcore_models() -> Iterable[ModelFamily]:
         architectures=("Qwen3MoeForCausalLM",),
         facts="rlcore_qwen.facts:qwen3_moe",
         sizes="rlcore_qwen:sizes",
+    )
+    yield ModelFamily(
+        name="qwen3_next",
+        factory="rlcore_qwen.next:NextBridge",
+        summary="Qwen3-Next: gated delta nets, gated attention, experts; the preset is a tiny random one",
+        config=QwenConfig,
+        trainer="megatron",
+        architectures=("Qwen3NextForCausalLM",),
+        facts="rlcore_qwen.facts:qwen3_next",
+        sizes="rlcore_qwen:sizes",
+        preset="rlcore_qwen.delta_tiny:tiny_next",
+        preset_config="rlcore_qwen.delta_tiny:NEXT",
+        lazy_bridge=True,
+        suggests=DELTA_SUGGESTS,
+    )
+    yield ModelFamily(
+        name="qwen3_5",
+        factory="rlcore_qwen.qwen3_5:DenseBridge",
+        summary="Qwen3.5 dense: gated delta nets, gated attention; the preset is a tiny random one",
+        config=QwenConfig,
+        trainer="megatron",
+        architectures=("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+        facts="rlcore_qwen.facts:qwen3_5",
+        sizes="rlcore_qwen:sizes",
+        preset="rlcore_qwen.delta_tiny:tiny_qwen3_5",
+        preset_config="rlcore_qwen.delta_tiny:QWEN3_5",
+        lazy_bridge=True,
+        suggests=DELTA_SUGGESTS,
+    )
+    yield ModelFamily(
+        name="qwen3_5_moe",
+        factory="rlcore_qwen.qwen3_5:SparseBridge",
+        summary="Qwen3.5 with experts; the preset is a tiny random one",
+        config=QwenConfig,
+        trainer="megatron",
+        architectures=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+        facts="rlcore_qwen.facts:qwen3_next",
+        sizes="rlcore_qwen:sizes",
+        preset="rlcore_qwen.delta_tiny:tiny_qwen3_5_moe",
+        preset_config="rlcore_qwen.delta_tiny:QWEN3_5_MOE",
+        lazy_bridge=True,
+        suggests={**DELTA_SUGGESTS, "lr": 7e-3},
     )
