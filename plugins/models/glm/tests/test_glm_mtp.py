@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 from transformers import Glm4MoeConfig, Glm4MoeLiteConfig, PretrainedConfig
 
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore import ModelSpec, OptimizerSettings, Part, even_shares
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.packing import balance
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_testing.checkpoints import make_checkpoint
 from rlcore_testing.mtp import mtp_reference, publish_mtp
 from rlcore_testing.ranks import run_ranks
@@ -66,7 +64,7 @@ def _step(
     settings = OptimizerSettings(lr=0.0, clip_grad=0.0)
     role = Role(ModelSpec(path=str(path), bridge=bridge, fields=fields | layout), settings)
     batch = random_batch(9)
-    mine = batch.select(balance(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
+    mine = batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
     step = role.train(mine, policy_loss, temperature=1.0, tokens_per_rank=50)
     weights = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
     with torch.no_grad():

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from rlcore_megatron.mcore.backend import Linears
-from rlcore_megatron.mcore.bridge import MBridge
-from rlcore_megatron.mcore.linear import LinearNorm
+from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.layers.backend import Linears
+from rlcore_megatron.mcore.layers.linear import LinearNorm
 
 ATTENTION = {
     "self_attention.linear_proj.post_layer_norm_weight": [

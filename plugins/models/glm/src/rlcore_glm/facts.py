@@ -23,3 +23,8 @@ def glm4_moe_lite(config: Mapping[str, Any]) -> ModelFacts:
     dense = (config.get("mlp_layer_types") or ["dense"]).count("dense")
     experts = replace(expert_facts(config, exact_router=True), first_dense=dense)
     return decoder_facts(config, latent=latent_facts(config), experts=experts)
+
+
+def glm5(config: Mapping[str, Any]) -> ModelFacts:
+    """GLM-5 to 5.2: sparse latent attention and experts."""
+    return decoder_facts(config, latent=latent_facts(config), experts=expert_facts(config, exact_router=True))

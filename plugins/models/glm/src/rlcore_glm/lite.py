@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rlcore_megatron.mcore.latent_bridge import LatentBridge
+from rlcore_megatron.mcore.bridges.latent_bridge import LatentBridge
 
 
 class GlmMoeLiteBridge(LatentBridge):

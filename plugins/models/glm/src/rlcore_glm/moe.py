@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore_megatron.mcore.moe_bridge import SharedExpertsBridge
+from rlcore_megatron.mcore.bridges.moe_bridge import SharedExpertsBridge
 
 
 class GlmMoeBridge(SharedExpertsBridge):

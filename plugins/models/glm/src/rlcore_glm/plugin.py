@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from rlcore import ModelFamily, hookimpl
 from rlcore_toolkit import TINY_SUGGESTS
 
+ROUTER_BIAS = ("e_score_correction_bias",)
+"""Rounded to bf16, it would choose other experts in an engine than in the trainer."""
+
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """GLM-4 dense, GLM-4.5 to 4.7, and GLM-4.7-Flash."""
+    """GLM-4 dense, GLM-4.5 to 4.7, GLM-4.7-Flash, and GLM-5 to 5.2."""
     yield ModelFamily(
         name="glm4",
         factory="rlcore_glm.dense:GlmBridge",
@@ -34,6 +37,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_glm.moe:GlmMoeBridge",
         summary="GLM-4.5, 4.6 and 4.7: experts",
         trainer="megatron",
+        fp32_weights=ROUTER_BIAS,
         architectures=("Glm4MoeForCausalLM",),
         facts="rlcore_glm.facts:glm4_moe",
         sizes="rlcore_glm:sizes",
@@ -43,7 +47,22 @@ def rlcore_models() -> Iterable[ModelFamily]:
         factory="rlcore_glm.lite:GlmMoeLiteBridge",
         summary="GLM-4.7-Flash: latent attention and experts",
         trainer="megatron",
+        fp32_weights=ROUTER_BIAS,
         architectures=("Glm4MoeLiteForCausalLM",),
         facts="rlcore_glm.facts:glm4_moe_lite",
         sizes="rlcore_glm:sizes",
+    )
+    yield ModelFamily(
+        name="glm5",
+        factory="rlcore_glm.sparse:GlmSparseBridge",
+        summary="GLM-5, 5.1 and 5.2: sparse latent attention and experts; the preset is a tiny random one",
+        trainer="megatron",
+        fp32_weights=ROUTER_BIAS,
+        architectures=("GlmMoeDsaForCausalLM",),
+        facts="rlcore_glm.facts:glm5",
+        sizes="rlcore_glm:sizes",
+        preset="rlcore_glm.tiny:tiny_glm5",
+        preset_config="rlcore_glm.tiny:GLM5",
+        lazy_bridge=True,
+        suggests=TINY_SUGGESTS,
     )
