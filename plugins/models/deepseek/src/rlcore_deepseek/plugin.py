@@ -5,24 +5,43 @@ from collections.abc import Iterable
 from rlcore import ModelFamily, hookimpl
 from rlcore_toolkit import TINY_SUGGESTS
 
+ROUTER_BIAS = ("e_score_correction_bias",)
+"""Rounded to bf16, it would choose other experts in an engine than in the trainer."""
+
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """DeepSeek-V3, V3.1 and R1."""
+    """DeepSeek-V3, V3.1, R1 and V3.2."""
     yield ModelFamily(
         name="deepseek_v3",
         factory="rlcore_deepseek.bridge:DeepseekBridge",
         summary="DeepSeek-V3, V3.1 and R1: latent attention and experts",
         trainer="megatron",
+        fp32_weights=ROUTER_BIAS,
         architectures=("DeepseekV3ForCausalLM",),
         facts="rlcore_deepseek.facts:deepseek_v3",
         sizes="rlcore_deepseek:sizes",
+    )
+    yield ModelFamily(
+        name="deepseek_v32",
+        factory="rlcore_deepseek.bridge:SparseDeepseekBridge",
+        summary="DeepSeek-V3.2: sparse latent attention and experts; the preset is a tiny random one",
+        trainer="megatron",
+        fp32_weights=ROUTER_BIAS,
+        architectures=("DeepseekV32ForCausalLM",),
+        facts="rlcore_deepseek.facts:deepseek_v3",
+        sizes="rlcore_deepseek:sizes",
+        preset="rlcore_deepseek.tiny:tiny_v32",
+        preset_config="rlcore_deepseek.tiny:V32",
+        lazy_bridge=True,
+        suggests=TINY_SUGGESTS,
     )
     yield ModelFamily(
         name="deepseek",
         factory="rlcore_deepseek.bridge:DeepseekBridge",
         summary="a tiny random DeepSeek-V3",
         trainer="megatron",
+        fp32_weights=ROUTER_BIAS,
         architectures=(),
         preset="rlcore_deepseek.tiny:tiny",
         preset_config="rlcore_deepseek.tiny:CONFIG",

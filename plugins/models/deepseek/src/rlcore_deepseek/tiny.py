@@ -1,4 +1,4 @@
-"""The tiny random DeepSeek-V3 of `--model deepseek`: latent attention, a dense layer and one of experts."""
+"""The tiny random models of `--model deepseek` and `deepseek_v32`: a dense layer and one of experts."""
 
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,25 @@ CONFIG: dict[str, Any] = {
     "topk_method": "noaux_tc",
     "scoring_func": "sigmoid",
 }
+
+
+V32: dict[str, Any] = {
+    **CONFIG,
+    "architectures": ["DeepseekV32ForCausalLM"],
+    "model_type": "deepseek_v32",
+    "q_lora_rank": 48,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    # so few that prompts and responses of the demo's tasks have more
+    "index_topk": 8,
+    "index_n_heads": 16,
+    "index_head_dim": 16,
+}
+"""A tiny DeepSeek-V3.2."""
+
+
+def tiny_v32(directory: str | Path, seed: int = 0) -> Path:
+    """Write DeepSeek-V3.2's Hugging Face directory; returns it. The same seed gives the same bytes."""
+    return write_tiny_model(directory, V32, seed)
 
 
 def tiny(directory: str | Path, seed: int = 0) -> Path:
