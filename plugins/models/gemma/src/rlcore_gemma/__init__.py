@@ -1,0 +1,1 @@
+"""Gemma for rlcore."""

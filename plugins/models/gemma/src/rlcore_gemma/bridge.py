@@ -1,0 +1,103 @@
+"""Gemma 3 (text) on megatron-core: windows and positions by the kind of layer, norms around each block."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import torch
+from mbridge.core import LLMBridge
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PretrainedConfig
+
+from rlcore import ModelError
+from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.imports import device
+from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
+from rlcore_megatron.mcore.layers.linear import LinearNorm
+from rlcore_megatron.mcore.layers.rotary import Rotary
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+_LAYER = "model.layers.{layer_number}"
+_OFF = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention", "attention_bias")
+"""Fields that must be null or false."""
+
+
+class GemmaNames(LLMBridge):  # type: ignore[misc] # mbridge is untyped
+    """Norms before and after each block."""
+
+    _ATTENTION_MAPPING: ClassVar = {
+        **LLMBridge._ATTENTION_MAPPING,
+        "self_attention.linear_proj.post_layer_norm_weight": [f"{_LAYER}.post_attention_layernorm.weight"],
+    }
+    _MLP_MAPPING: ClassVar = {
+        **LLMBridge._MLP_MAPPING,
+        "mlp.linear_fc1.layer_norm_weight": [f"{_LAYER}.pre_feedforward_layernorm.weight"],
+        "mlp.linear_fc2.post_layer_norm_weight": [f"{_LAYER}.post_feedforward_layernorm.weight"],
+    }
+
+
+class GemmaBridge(MBridge):
+    """`Gemma3ForCausalLM`, and the decoder of `Gemma3ForConditionalGeneration`."""
+
+    activation = ("hidden_activation", "gelu_pytorch_tanh")
+    windows = True
+    carried = ("vision_tower.", "multi_modal_projector.")
+
+    def family(self, model_type: str) -> type[Any]:
+        fields = {
+            "activation_func": partial(functional.gelu, approximate="tanh"),
+            "layernorm_zero_centered_gamma": True,
+            "qk_layernorm": True,
+            "softmax_scale": float(self.hf_config.query_pre_attn_scalar) ** -0.5,
+        }
+
+        def build_config(inner: Any) -> Any:
+            return inner._build_base_config(**fields)
+
+        return type("GemmaNames", (GemmaNames,), {"_build_config": build_config})
+
+    def check(self, hf_config: PretrainedConfig) -> None:
+        super().check(hf_config)
+        for field in _OFF:
+            if getattr(hf_config, field):
+                raise ModelError(f"{self.path}: {field} {getattr(hf_config, field)} is not supported.")
+        unknown = sorted(set(hf_config.layer_types) - {SLIDING, FULL})
+        if unknown:
+            raise ModelError(
+                f"{self.path}: layer_types has {unknown[0]!r}; {SLIDING!r} and {FULL!r} are supported."
+            )
+
+    def ropes(self, hf_config: PretrainedConfig) -> Sequence[Mapping[str, Any]]:
+        return list(hf_config.rope_parameters.values())
+
+    @cached_property
+    def rotary_of(self) -> Mapping[str, Rotary]:
+        """The positions of each kind of layer."""
+        rotary = {}
+        for kind, rope in self.hf_config.rope_parameters.items():
+            config = copy.copy(self.hf_config)
+            config.rope_parameters = rope
+            rotary[kind] = Rotary.of(config, rope["rope_type"], device())
+        return rotary
+
+    def linears(self) -> Linears:
+        return Linears(projection=LinearNorm, down=LinearNorm)
+
+    def mixer(self, layer: int) -> Mixer:
+        kind = self.hf_config.layer_types[layer]
+        window = int(self.hf_config.sliding_window) if kind == SLIDING else None
+        return self_attention(self.config, self.rotary_of[kind], self.linears(), window=window)
+
+    def build(self) -> list[nn.Module]:
+        chunks = super().build()
+        for chunk in chunks:
+            if isinstance(embedding := getattr(chunk, "embedding", None), nn.Module):
+                embedding.register_forward_hook(partial(_scaled, self.hf_config.hidden_size**0.5))
+        return chunks
+
+
+def _scaled(scale: float, module: nn.Module, inputs: Any, embedded: Tensor) -> Tensor:
+    """The embeddings times `scale`, which transformers rounds to their dtype."""
+    return embedded * torch.tensor(scale, dtype=embedded.dtype, device=embedded.device)
