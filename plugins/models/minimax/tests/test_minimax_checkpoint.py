@@ -10,8 +10,8 @@ from transformers import MiniMaxM2Config
 from rlcore import ModelSpec, OptimizerSettings, Part
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
-from rlcore_megatron.mcore.weights import hf_tensors
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_testing.checkpoints import make_checkpoint
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import policy_loss, random_batch

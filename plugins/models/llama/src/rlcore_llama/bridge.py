@@ -1,10 +1,10 @@
-"""Llama on megatron-core."""
+"""Llama and Mistral on megatron-core."""
 
-from typing import Any
+from typing import Any, cast
 
-from rlcore_megatron.mcore.backend import Linears
-from rlcore_megatron.mcore.bridge import MBridge
-from rlcore_megatron.mcore.linear import BiasedLinear, BiasedNormLinear, NormLinear, OutputLinear
+from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
+from rlcore_megatron.mcore.layers.linear import BiasedLinear, BiasedNormLinear, NormLinear, OutputLinear
 
 ATTENTION = {
     "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"],
@@ -37,3 +37,18 @@ class LlamaBridge(MBridge):
             up=BiasedNormLinear if self.hf_config.mlp_bias else NormLinear,
             down=BiasedLinear if self.hf_config.mlp_bias else OutputLinear,
         )
+
+
+class MistralBridge(MBridge):
+    """`MistralForCausalLM`: Llama without biases; a token sees `sliding_window` tokens, or all before it."""
+
+    windows = True
+
+    def family(self, model_type: str) -> type[Any]:
+        from mbridge.models.llama import LLaMABridge
+
+        return cast(type[Any], LLaMABridge)
+
+    def mixer(self, layer: int) -> Mixer:
+        window = self.hf_config.sliding_window
+        return self_attention(self.config, self.shared_rotary, self.linears(), window=window)

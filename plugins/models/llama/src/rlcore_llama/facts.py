@@ -8,5 +8,5 @@ from rlcore_toolkit import decoder_facts
 
 
 def llama(config: Mapping[str, Any]) -> ModelFacts:
-    """Llama 2 and 3."""
+    """Llama 2 and 3, and Mistral."""
     return decoder_facts(config)

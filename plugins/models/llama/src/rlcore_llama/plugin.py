@@ -8,7 +8,7 @@ from rlcore_toolkit import TINY_SUGGESTS
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """Llama 2 and 3, dense."""
+    """Llama 2 and 3, and Mistral, dense."""
     yield ModelFamily(
         name="llama",
         factory="rlcore_llama.bridge:LlamaBridge",
@@ -21,4 +21,13 @@ def rlcore_models() -> Iterable[ModelFamily]:
         preset_config="rlcore_llama.tiny:CONFIG",
         lazy_bridge=True,
         suggests=TINY_SUGGESTS,
+    )
+    yield ModelFamily(
+        name="mistral",
+        factory="rlcore_llama.bridge:MistralBridge",
+        summary="Mistral dense, with or without a window",
+        trainer="megatron",
+        architectures=("MistralForCausalLM",),
+        facts="rlcore_llama.facts:llama",
+        sizes="rlcore_llama:sizes",
     )
