@@ -149,16 +149,13 @@ def test_a_flag_of_slime_typed_to_eval_is_recognized(capsys: pytest.CaptureFixtu
 
 
 OTHERS = {
-    "--num_generations": "--num_generations is unknown. TRL has it; here it is --group-size (8 in both; some",
-    "--per-device-train-batch-size=2": "TRL has it; here it is --tokens-per-rank (rlcore packs samples up to",
-    "--beta": "TRL has it; here it is --kl-coef (",
-    "--num_iterations": "TRL has it; rlcore has nothing of the kind (each sample is trained on once).",
-    "--disable_dropout": "TRL has it; nothing is to be set here (there is no dropout).",
-    "actor_rollout_ref.rollout.n=8": "verl has it; here it is --group-size.",
-    "+reward.reward_model.model_path=x": "verl has it; here it is --frozen rm=MODEL --reward reward_model.",
-    "--loss-type": "--loss-type is unknown. slime has it; `rlcore import slime --loss-type` tells what "
-    "stands for it here. TRL has it; here it is --normalizer per_rollout for grpo, --normalizer per_token "
-    "for dapo and bnpo, ",
+    "--num_generations": "Did you mean '--group-size' (8 in both; some recipes have 16)?",
+    "--per-device-train-batch-size=2": "Did you mean '--prompts-per-step' (times the devices, over",
+    "--beta": "Did you mean '--kl-coef' (estimator k3 in both; of DPO: --loss.beta)?",
+    "--num_iterations": "TRL has it; `rlcore import trl --num_iterations` tells what stands for it here.",
+    "actor_rollout_ref.rollout.n=8": "Did you mean '--group-size'?",
+    "data.gen_batch_size=8": "verl has it; `rlcore import verl data.gen_batch_size` tells what stands for it",
+    "--loss-type": "`rlcore import slime --loss-type` tells what stands for it here. TRL has it; `rlcore",
     "--orchestrator.group-size": "prime-rl has it; here it is --group-size (1 there, 8 here).",
 }
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from rlcore_import.comparison import FRAMEWORKS, IMPLIED, NONE, Meaning, Row, hints, meanings, said
+from rlcore_import.comparison import (
+    COMPARED,
+    IMPLIED,
+    NONE,
+    Meaning,
+    Row,
+    counterpart_sentence,
+    hints,
+    meanings,
+)
 
 
 def test_settings_and_flags_of_equal_number_stand_for_one_another() -> None:
@@ -39,10 +48,10 @@ def test_dots_repeat_the_last_setting_that_had_a_value() -> None:
     ],
 )
 def test_a_hint(found: list[Meaning], sentence: str) -> None:
-    assert said(found) == sentence
+    assert counterpart_sentence(found) == sentence
 
 
-@pytest.mark.parametrize("file", FRAMEWORKS)
+@pytest.mark.parametrize("file", COMPARED)
 def test_each_setting_of_a_table_has_one_hint(file: str) -> None:
     found = dict(hints(file))
     assert len(found) == len(list(hints(file))) > 80

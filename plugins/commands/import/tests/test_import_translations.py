@@ -8,7 +8,7 @@ import pytest
 
 from rlcore.api.errors import ConfigError
 from rlcore.plugins.loader import load
-from rlcore_import.arguments import of_words
+from rlcore_import.arguments import Arguments, of_words
 from rlcore_import.slime.translate import translate
 from rlcore_import.translation import FlagVerdict
 
@@ -21,7 +21,7 @@ def settings(text: str) -> dict[str, Any]:
 
 def verdict(text: str, flag: str) -> FlagVerdict:
     rows = translate(of_words(text.split()), REGISTRY).rows
-    return next(row.said.verdict for row in rows if row.flag == flag)
+    return next(row.outcome.verdict for row in rows if row.flag == flag)
 
 
 ICEPOP = "slime.backends.megatron_utils.loss.icepop_function"
@@ -57,7 +57,7 @@ CASES: dict[str, dict[str, Any]] = {
     "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
     "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},
     "--num-steps-per-rollout 4 --lr-warmup-iters 8 --critic-lr-warmup-iters 4 --critic-lr 1e-5": {
-        **{"warmup_steps": 2, "critic_lr_warmup_steps": 1, "critic_lr": 1e-5},
+        **{"warmup_steps": 2, "critic.warmup_steps": 1, "critic.lr": 1e-5},
     },
     "--lr-decay-style constant": {"lr_schedule": "constant"},
     "--dynamic-sampling-filter-path "
@@ -85,12 +85,12 @@ CASES: dict[str, dict[str, Any]] = {
         **{"correction": ["icepop", "opsm"], "correction.icepop.high": 2, "correction.opsm.delta": 1e-4},
     },
     "--use-opd --opd-type megatron --opd-teacher-load T --opd-kl-coef 0.5": {
-        **{"distill_coef": 0.5, "teacher_model": "T"},
+        **{"distill_coef": 0.5, "teacher.model": "T"},
     },
-    "--use-opd --opd-type sglang --rm-url http://t:1/generate": {"teacher_url": ["http://t:1"]},
+    "--use-opd --opd-type sglang --rm-url http://t:1/generate": {"teacher.url": "http://t:1"},
     "--use-opd --opd-kl-coef 2 --opd-teacher-key teacher --opd-teacher-urls "
     "math=http://m:1/generate default=http://d:2/generate": {
-        **{"distill_coef": 2, "teacher_url": ["math=http://m:1", "http://d:2"]},
+        **{"distill_coef": 2, "teacher.math.url": "http://m:1", "teacher.url": "http://d:2"},
     },
     "--partial-rollout --over-sampling-batch-size 64 --rollout-batch-size 32": {
         **{"partial_rollouts": True, "max_staleness": 1, "over_sample": 2.0},
@@ -99,6 +99,9 @@ CASES: dict[str, dict[str, Any]] = {
     "--disable-rewards-normalization": {"advantage": "reinforce", "advantage.baseline": False},
     "--disable-grpo-std-normalization --normalize-advantages": {
         **{"advantage.std": False, "whiten_advantages": True},
+    },
+    "--lora-rank 8 --lora-alpha 16 --target-modules q_proj v_proj": {
+        **{"lora.rank": 8, "lora.alpha": 16, "lora.targets": ["q_proj", "v_proj"]},
     },
     "--rm-type boxed_math": {"reward": ["math"], "reward.math.boxed": True},
     "--rm-type remote_rm --rm-url http://x": {"reward": ["remote"], "reward.remote.url": "http://x"},
@@ -128,13 +131,13 @@ CASES: dict[str, dict[str, Any]] = {
     "--rollout-stop 42 </s>": {"stop": ["42", "</s>"], "shuffle": False},
     "--rollout-shuffle": {"shuffle": True},
     "--advantage-estimator ppo --lr 2e-6": {
-        **{"advantage.lam": 1.0, "critic_lr": 2e-6, "whiten_advantages": False, "normalizer": "per_rollout"}
+        **{"advantage.lam": 1.0, "critic.lr": 2e-6, "whiten_advantages": False, "normalizer": "per_rollout"}
     },
     "--advantage-estimator ppo --lambd 0.9 --normalize-advantages --calculate-per-token-loss": {
         **{"advantage.lam": 0.9, "whiten_advantages": True, "normalizer": "per_token"}
     },
-    "--advantage-estimator ppo --critic-num-nodes 2 --actor-num-gpus-per-node 4": {"critic_ranks": 8},
-    "--critic-num-nodes 2 --critic-num-gpus-per-node 4": {"critic_ranks": None},
+    "--advantage-estimator ppo --critic-num-nodes 2 --actor-num-gpus-per-node 4": {"critic.ranks": 8},
+    "--critic-num-nodes 2 --critic-num-gpus-per-node 4": {"critic.ranks": None},
     "--update-weight-transfer-mode disk-delta": {"engine.publish": "delta"},
     "--use-session-server v2": {"generator": "session"},
     "--rollout-external-engine-addrs a:1 http://b:2": {"engine_url": ["http://a:1", "http://b:2"]},
@@ -196,7 +199,7 @@ def test_nothing_is_set_where_nothing_is_meant() -> None:
         ("--eval-num-gpus 6 --rollout-num-gpus 4 --rollout-num-gpus-per-engine 4", "--eval-num-gpus"),
         ("--critic-load A --critic-save B", "--critic-load"),
         ("--use-opd --opd-teacher-urls a=http://t:1/generate", "--opd-teacher-key"),
-        ("--lora-rank 8", "--lora-rank"),
+        ("--lora-rank 8 --exclude-modules lm_head", "--exclude-modules"),
         ("--sglang-config absent.yaml", "--sglang-config"),
     ],
 )
@@ -216,7 +219,7 @@ def _groups(folder: Path, *models: dict[str, Any]) -> str:
 
 def test_the_critic_starts_from_a_directory_of_hugging_face(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    assert settings(f"--advantage-estimator ppo --critic-load {tmp_path}/")["critic_model"] == str(tmp_path)
+    assert settings(f"--advantage-estimator ppo --critic-load {tmp_path}/")["critic.model"] == str(tmp_path)
     assert verdict("--critic-load C --critic-save C/ --save S", "--critic-load") is FlagVerdict.IMPLIED
 
 
@@ -253,7 +256,7 @@ def test_server_groups_that_have_no_counterpart_are_said(
     models: list[dict[str, Any]], said: str, tmp_path: Path
 ) -> None:
     rows = translate(of_words(_groups(tmp_path, *models).split()), REGISTRY).rows
-    assert (rows[0].said.verdict, said in rows[0].said.text) == (FlagVerdict.IMPOSSIBLE, True)
+    assert (rows[0].outcome.verdict, said in rows[0].outcome.text) == (FlagVerdict.IMPOSSIBLE, True)
     assert settings(_groups(tmp_path, *models))["engines"] == 4, "as without the file"
 
 
@@ -304,8 +307,8 @@ def test_engines_without_a_number_of_gpus_are_told_what_is_missing() -> None:
 def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["MiMoForCausalLM"]}')
     rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows
-    assert rows[0].said.verdict is FlagVerdict.IMPOSSIBLE
-    assert "MiMoForCausalLM" in rows[0].said.text
+    assert rows[0].outcome.verdict is FlagVerdict.IMPOSSIBLE
+    assert "MiMoForCausalLM" in rows[0].outcome.text
 
 
 @pytest.mark.parametrize(("how", "taken"), [("[128, 128]", True), ("null", False)])
@@ -315,4 +318,14 @@ def test_weights_in_fp8_blocks_are_taken_and_others_named(tmp_path: Path, how: s
     (tmp_path / "config.json").write_text(text)
     found = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY)
     assert found.settings.get("model") == (str(tmp_path) if taken else None)
-    assert ("not in FP8 blocks" in found.rows[0].said.text) == (not taken)
+    assert ("not in FP8 blocks" in found.rows[0].outcome.text) == (not taken)
+
+
+def test_variables_of_the_environment_are_rows() -> None:
+    given = {"OPEN_TRAINING_INT4_FAKE_QAT_FLAG": "1", "NCCL_NVLS_ENABLE": "0", "MINE": "x"}
+    rows = translate(Arguments(flags={}, environment=given), REGISTRY).rows
+    verdicts = {row.flag: row.outcome.verdict for row in rows if row.flag in given}
+    assert verdicts == {
+        "OPEN_TRAINING_INT4_FAKE_QAT_FLAG": FlagVerdict.IMPOSSIBLE,
+        "NCCL_NVLS_ENABLE": FlagVerdict.IDLE,
+    }

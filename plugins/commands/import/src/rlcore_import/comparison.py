@@ -1,4 +1,4 @@
-"""The settings of TRL, verl and prime-rl beside rlcore's, for the pages of the documentation and for hints.
+"""The settings of prime-rl beside rlcore's, for the pages of the documentation and for hints.
 
 The files in `settings/` hold one table for each topic. A row has up to three cells of Markdown, as the page
 shows them: their settings, what stands for them here, a remark. Several settings of a row with as many flags,
@@ -7,8 +7,6 @@ all divided by ", ", stand for one another in this order. `NAME=VALUE` is one va
 of the kind, and `implied` that nothing is to be set.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import defaultdict
@@ -16,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-FRAMEWORKS: Mapping[str, str] = {"trl": "TRL", "verl": "verl", "prime_rl": "prime-rl"}
+COMPARED: Mapping[str, str] = {"prime_rl": "prime-rl"}
 """File → the framework's name."""
 
 NONE, IMPLIED = "none", "implied"
@@ -51,7 +49,7 @@ def hints(file: str) -> Iterator[tuple[str, str]]:
     by_name = defaultdict(list)
     for name, meaning in meanings(row for rows in tables(file).values() for row in rows):
         by_name[name].append(meaning)
-    yield from ((name, said(every)) for name, every in by_name.items())
+    yield from ((name, counterpart_sentence(every)) for name, every in by_name.items())
 
 
 def meanings(rows: Iterable[Row]) -> Iterator[tuple[str, Meaning]]:
@@ -67,7 +65,7 @@ def meanings(rows: Iterable[Row]) -> Iterator[tuple[str, Meaning]]:
             yield last if name == "…" else name, Meaning(_plain(here), value, _remark(row))
 
 
-def said(counterparts: list[Meaning]) -> str:
+def counterpart_sentence(counterparts: list[Meaning]) -> str:
     """The end of the sentence "NAME has it; …" for one setting."""
     if len(counterparts) > 1:
         values = defaultdict(list)

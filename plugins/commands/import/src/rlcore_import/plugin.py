@@ -6,6 +6,7 @@ import click
 
 from rlcore import ForeignSetting, hookimpl
 from rlcore_import.command import import_runs
+from rlcore_import.frameworks import FRAMEWORKS
 
 
 @hookimpl
@@ -16,18 +17,17 @@ def rlcore_commands() -> Iterable[click.Command]:
 
 @hookimpl
 def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
-    """slime's flags, as `rlcore import slime` translates them, and the settings of TRL, verl and prime-rl."""
-    from rlcore_import.comparison import FRAMEWORKS, hints
-    from rlcore_import.slime.translate import table
+    """The settings of the frameworks whose runs are translated, and those of prime-rl."""
+    from rlcore_import.comparison import COMPARED, hints
 
-    for rule in table().rules.values():
-        yield ForeignSetting(
-            framework="slime",
-            name=rule.flag.replace("-", "_"),
-            setting=rule.setting,
-            hint=rule.unit,
-            command=f"rlcore import slime --{rule.flag}",
-        )
-    for file, framework in FRAMEWORKS.items():  # theirs follow, because some of their hints are long
-        for name, hint in hints(file):
-            yield ForeignSetting(framework=framework, name=name, hint=hint)
+    for command, framework in FRAMEWORKS.items():
+        for rule in framework().table().rules.values():
+            yield ForeignSetting(
+                framework=framework().name,
+                name=rule.flag.replace("-", "_"),
+                setting=rule.setting,
+                hint=rule.unit,
+                command=f"rlcore import {command} {framework().prefix}{rule.flag}",
+            )
+    for file, name in COMPARED.items():
+        yield from (ForeignSetting(framework=name, name=theirs, hint=hint) for theirs, hint in hints(file))

@@ -6,21 +6,22 @@ import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from importlib import resources
 from typing import Any
 
 from rlcore import did_you_mean, flag_name
 
 ANY = "*"
-"""The end of a name that stands for all that begin so."""
+"""In a name, stands for any text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """What stands for one flag. Exactly one of `to`, `set`, `by`, `implied`, `idle` and `no` says it.
 
-    `values` may stand beside `to` or in its place. Beside `by`, `to` is the setting that a hint names. The
-    head of `slime/flags.toml` explains each field.
+    `values` may stand beside `to` or in its place. Beside `by` or `set`, `to` is the setting that a hint
+    names. The head of `slime/flags.toml` explains each field.
     """
 
     flag: str
@@ -37,12 +38,12 @@ class Rule:
     list: bool = False
 
     def __post_init__(self) -> None:
-        is_plain = (self.to and not self.by) or self.values is not None
+        is_plain = (self.to and not (self.by or self.set)) or self.values is not None
         ways = [is_plain, self.set, self.by, self.implied, self.idle, self.no]
         assert sum(map(bool, ways)) == 1, f"{self.flag}: one way to translate it, found {self}"
 
     @property
-    def told(self) -> tuple[str, str]:
+    def summary(self) -> tuple[str, str]:
         """In one line, what stands for the flag: why no setting does, with a word for it, or which."""
         for word, why in (("implied", self.implied), ("no meaning", self.idle), ("not possible", self.no)):
             if why:
@@ -60,7 +61,7 @@ class Rule:
     @property
     def setting(self) -> str:
         """The one setting that stands for the flag; empty where there is none."""
-        return self.to.replace(ANY, self.flag.replace("-", "_"))
+        return self.to.replace(ANY, self.flag.rpartition(".")[2].replace("-", "_"))
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Table:
     rules: Mapping[str, Rule]
 
     @classmethod
-    def of(cls, framework: str) -> Table:
+    def of(cls, framework: str, file: str = "flags.toml") -> Table:
         """The table of this package's folder FRAMEWORK."""
-        text = resources.files(f"{__package__}.{framework}").joinpath("flags.toml").read_text()
+        text = resources.files(f"{__package__}.{framework}").joinpath(file).read_text()
         rules: dict[str, Rule] = {}
         for rule in _rules(tomllib.loads(text)):
             assert rule.flag not in rules, f"{rule.flag}: found twice"
@@ -80,20 +81,22 @@ class Table:
         return cls(rules)
 
     def find(self, flag: str) -> Rule | None:
-        """The rule of `--flag`, by its own name or by how it begins."""
+        """The rule of `--flag`, by its own name, or by the first pattern that it matches."""
         name = flag.removeprefix("--")
-        if name in self.rules:
-            return self.rules[name]
-        begins = (rule for known, rule in self.rules.items() if known.endswith(ANY))
-        return next((rule for rule in begins if name.startswith(rule.flag.removesuffix(ANY))), None)
+        for spelled in (name, name.replace("-", "_")):
+            if spelled in self.rules:
+                return self.rules[spelled]
+        patterns = (rule for known, rule in self.rules.items() if ANY in known)
+        return next((rule for rule in patterns if fnmatchcase(name, rule.flag)), None)
 
-    def near(self, flag: str) -> str:
+    def suggestion(self, flag: str) -> str:
         """` Did you mean …?` for a flag that is unknown."""
-        return did_you_mean(flag, [f"--{name}" for name in self.rules if not name.endswith(ANY)])
+        dashes = "--" if flag.startswith("--") else ""
+        return did_you_mean(flag, [dashes + name for name in self.rules if ANY not in name])
 
 
 def _rules(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[Rule]:
     for topic, entries in topics.items():
-        for names, said in entries.items():
-            told = {"to": said} if isinstance(said, str) else said
-            yield from (Rule(flag=name, topic=topic, **told) for name in names.split())
+        for names, entry in entries.items():
+            fields = {"to": entry} if isinstance(entry, str) else entry
+            yield from (Rule(flag=name, topic=topic, **fields) for name in names.split())

@@ -1,17 +1,18 @@
 """What becomes of each flag: a word on it, and settings of rlcore."""
 
-from __future__ import annotations
-
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from rlcore import ConfigError, RunConfig, flag_name
+from rlcore_import.run import UNSET
 from rlcore_import.table import Rule, Table
 
 RunT = TypeVar("RunT")
@@ -29,7 +30,7 @@ class FlagVerdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Said:
+class Outcome:
     """The verdict on a flag. `text`: why, or what it became.
 
     `settings`: of a translated one; None in place of one that another setting replaces.
@@ -42,27 +43,48 @@ class Said:
 
 def variables_of(values: Sequence[str]) -> list[str]:
     """The shell variables that the values of a flag name, once each; not those that a program is handed."""
-    known = " ".join(value for value in values if "$(" not in value)
-    return list(dict.fromkeys(re.findall(r"\$\{?([A-Za-z_]\w*)", known)))
+    text = " ".join(value for value in values if "$(" not in value)
+    return list(dict.fromkeys(re.findall(r"\$\{?([A-Za-z_]\w*)", text)))
 
 
-def implied(why: str) -> Said:
+def implied(why: str) -> Outcome:
     """Nothing is to be set."""
-    return Said(FlagVerdict.IMPLIED, why)
+    return Outcome(FlagVerdict.IMPLIED, why)
 
 
-def idle(why: str) -> Said:
+def idle(why: str) -> Outcome:
     """The flag has no meaning in rlcore."""
-    return Said(FlagVerdict.IDLE, why)
+    return Outcome(FlagVerdict.IDLE, why)
 
 
-def impossible(why: str) -> Said:
+def impossible(why: str) -> Outcome:
     """rlcore has nothing of the kind, or not by a flag."""
-    return Said(FlagVerdict.IMPOSSIBLE, why)
+    return Outcome(FlagVerdict.IMPOSSIBLE, why)
 
 
-Computed = Callable[[RunT, str], Said | Mapping[str, Any]]
-"""Of a run and the name of a flag: its settings, or the verdict. Flags that belong together share one."""
+Computed = Callable[[RunT, str], Outcome | Mapping[str, Any]]
+"""Takes a run and the name of a flag, and gives its settings or the verdict. Related flags share one."""
+OFF = (UNSET, ("false",), ("none",), ("0",), ("0.0",))
+"""Values with which what rlcore lacks is not asked for."""
+
+
+def functions_of(*modules: ModuleType) -> Mapping[str, Computed[Any]]:
+    """The public functions of `modules`, by their names: what a table means by `by`."""
+    return {
+        name: function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+def known(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Those without a variable in their values, by their names without dashes; a row tells of others."""
+    return {
+        flag.removeprefix("--"): values
+        for flag, values in flags.items()
+        if not any("$" in value for value in values)
+    }
 
 
 @dataclass(frozen=True)
@@ -71,66 +93,75 @@ class Row:
 
     flag: str
     values: tuple[str, ...]
-    said: Said
+    outcome: Outcome
 
 
 @dataclass
 class Translation(Generic[RunT]):
-    """The settings of a run, and a row for each flag. `computed`: by the names of the table's `by`."""
+    """The settings of a run, and a row for each flag. `computed`: by the names of the table's `by`.
+
+    `files`: what the settings name and is to be written beside them.
+    """
 
     table: Table
     computed: Mapping[str, Computed[RunT]]
     run: RunT
     settings: dict[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
 
     def add(self, flag: str, values: tuple[str, ...]) -> None:
         """Translate one flag."""
         rule = self.table.find(flag)
-        said = (
-            Said(FlagVerdict.UNKNOWN, self.table.near(flag).strip())
-            if rule is None
-            else self._say(rule, flag, values)
-        )
-        _check(flag, values, said.settings)
-        self.rows.append(Row(flag, values, said))
-        self._merge(said.settings)
+        if rule is None:
+            outcome = Outcome(FlagVerdict.UNKNOWN, self.table.suggestion(flag).strip())
+        else:
+            outcome = self._outcome(rule, flag, values)
+        self.append(Row(flag, values, outcome))
+
+    def append(self, row: Row) -> None:
+        """Take up what became of one flag."""
+        _check(row.flag, row.values, row.outcome.settings)
+        self.rows.append(row)
+        self._merge(row.outcome.settings)
 
     def untouched(self) -> dict[str, Any]:
         """The settings that no flag gave: the framework's own defaults, where rlcore's differ."""
-        given = {name for row in self.rows for name in row.said.settings}
-        return {name: value for name, value in self.settings.items() if name not in given}
+        flagged = {name for row in self.rows for name in row.outcome.settings}
+        return {name: value for name, value in self.settings.items() if name not in flagged}
 
     def _merge(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
             if value is None:  # another setting takes its place
                 self.settings.pop(name, None)
                 continue
-            known = self.settings.get(name)
-            if isinstance(known, list) and isinstance(value, list):
-                value = [*known, *(item for item in value if item not in known)]
+            before = self.settings.get(name)
+            if isinstance(before, list) and isinstance(value, list):
+                value = [*before, *(item for item in value if item not in before)]
             self.settings[name] = value
 
-    def _say(self, rule: Rule, flag: str, values: tuple[str, ...]) -> Said:
+    def _outcome(self, rule: Rule, flag: str, values: tuple[str, ...]) -> Outcome:
+        if values == UNSET or (rule.no and values in OFF):
+            return implied("not set" if values == UNSET else "rlcore does not do it")
         for verdict, why in (
             (FlagVerdict.IMPLIED, rule.implied),
             (FlagVerdict.IDLE, rule.idle),
             (FlagVerdict.IMPOSSIBLE, rule.no),
         ):
             if why:
-                return Said(verdict, why)
+                return Outcome(verdict, why)
         if any("$" in value for value in values):
             names = " and ".join(variables_of(values))
             why = f"depends on {names}" if names else "a program prints its value; write it there"
-            return Said(FlagVerdict.OPEN, why)
+            return Outcome(FlagVerdict.OPEN, why)
         if rule.by:
             computed = self.computed[rule.by](self.run, flag.removeprefix("--"))
-            return computed if isinstance(computed, Said) else _translated(computed)
+            return computed if isinstance(computed, Outcome) else translated(computed)
         if rule.set:
-            return _translated(rule.set)
+            return translated(rule.set)
         if rule.values is not None:
             return _mapped(rule, values)
-        return _translated({rule.to: [literal(value) for value in values] if rule.list else single(values)})
+        return translated({rule.to: [literal(value) for value in values] if rule.list else single(values)})
 
 
 _OF_RUN = RunConfig().values()
@@ -143,29 +174,31 @@ def _check(flag: str, values: tuple[str, ...], settings: Mapping[str, Any]) -> N
             try:
                 RunConfig.of(**{name: value})
             except ValidationError as error:
-                said = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-                raise ConfigError(f"{flag}: found {' '.join(values)!r}, expected {said}.") from None
+                why = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+                raise ConfigError(f"{flag}: found {' '.join(values)!r}, expected {why}.") from None
 
 
-def _mapped(rule: Rule, values: tuple[str, ...]) -> Said:
+def _mapped(rule: Rule, values: tuple[str, ...]) -> Outcome:
     assert rule.values is not None
     value = values[0] if values else "true"
     if value not in rule.values or rule.values[value] == "":
         why = f"; {rule.note}" if rule.note else ""
-        return impossible(f"found {value}, expected {' or '.join(known for known in rule.values)}{why}")
+        return impossible(f"found {value}, expected {' or '.join(rule.values)}{why}")
     ours = rule.values[value]
     if isinstance(ours, Mapping):
-        return _translated(ours) if ours else implied(rule.note or "rlcore does so anyway")
-    return _translated({rule.to: [ours] if rule.list else ours})
+        return translated(ours) if ours else implied(rule.note or "rlcore does so anyway")
+    return translated({rule.to: [ours] if rule.list else ours})
 
 
-def _translated(settings: Mapping[str, Any]) -> Said:
-    given = {name: value for name, value in settings.items() if value is not None}
-    shown = [f"{flag_name(name)} {_shown(value)}".rstrip() for name, value in given.items()]
-    return Said(FlagVerdict.TRANSLATED, ", ".join(shown), settings)
+def translated(settings: Mapping[str, Any], remark: str = "") -> Outcome:
+    """The settings stand for the flag; `remark`: what differs."""
+    present = {name: value for name, value in settings.items() if value is not None}
+    texts = [f"{flag_name(name)} {_text(value)}".rstrip() for name, value in present.items()]
+    text = ", ".join(texts)
+    return Outcome(FlagVerdict.TRANSLATED, f"{text} ({remark})" if remark else text, settings)
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is True:
         return ""
     items = value if isinstance(value, list) else [value]

@@ -1,17 +1,14 @@
 """Commands of a bash script that set variables: `A=b`, `declare`, `let`, `read`, `set` and `shift`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
 from rlcore import ConfigError
-from rlcore_import.bash.braces import braced
 from rlcore_import.bash.conditions import Status, is_open
 from rlcore_import.bash.sums import SETS
 from rlcore_import.bash.values import Values
 from rlcore_import.bash.variables import Part
-from rlcore_import.bash.words import Array, Command
+from rlcore_import.bash.words import Array, Command, braced
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SET = re.compile(r"\s*([A-Za-z_]\w*)\s*([-+*/%]?)=(?!=)(.*)", re.DOTALL)
@@ -81,11 +78,8 @@ def let(texts: Sequence[str], where: str, values: Values) -> Status:
     for text in map(values.text, texts):
         if (step := _STEP.fullmatch(text)) and bool(step[1]) != bool(step[3]):
             value = _set_sum(step[2], f"{step[2]}{(step[1] or step[3])[0]}1", where, values)
-            value = (
-                value
-                if step[1] or value is None
-                else values.sum(f"{value}{'-' if step[3] == '++' else '+'}1")
-            )
+            if step[3] and value is not None:  # the value of `i++` is that before
+                value = values.sum(f"{value}{'-' if step[3] == '++' else '+'}1")
         elif (setting := _SET.fullmatch(text)) and not SETS.search(setting[3]):
             name, operator, right = setting.groups()
             value = _set_sum(name, f"{name}{operator}({right})" if operator else right, where, values)
@@ -95,7 +89,7 @@ def let(texts: Sequence[str], where: str, values: Values) -> Status:
 
 
 def change(name: str, more: list[str], where: str, values: Values) -> Status:
-    """Of commands that set variables to what is not known here."""
+    """Runs a command that sets variables to what is not known here."""
     for word in map(values.text, more[:2] if name == "printf" else more):
         changed = re.fullmatch(r"([A-Za-z_]\w*)(\[.*)?", word, re.DOTALL)
         if changed and name == "unset" and not changed[2]:
@@ -120,7 +114,7 @@ def assigns(word: str | Array) -> bool:
 
 
 def parts(word: str) -> tuple[str, bool, str]:
-    """Of `A=b` and `A+=b`: the name, whether it adds, and the right side."""
+    """Splits `A=b` and `A+=b` into the name, whether it adds, and the right side."""
     assigned = _ASSIGNED.fullmatch(word)
     assert assigned
     return assigned[1], bool(assigned[2]), assigned[3]

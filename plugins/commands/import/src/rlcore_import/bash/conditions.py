@@ -1,24 +1,17 @@
 """Whether a condition of a bash script holds: True, False, or None where rlcore cannot tell."""
 
-from __future__ import annotations
-
 import fnmatch
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rlcore_import.bash.marks import is_known, plain
 from rlcore_import.bash.values import Values
+from rlcore_import.bash.words import is_known, plain
 
 Status = bool | None
 _BETWEEN: dict[str, Callable[[int, int], bool]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-lt": operator.lt,
-    "-le": operator.le,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
+    f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
 _IF_SET = re.compile(r'"?\$\{([A-Za-z_]\w*):?-\}"?')
 _GLOB = re.compile(r"[*?\[\\(]")
@@ -37,7 +30,7 @@ def any_of(statuses: Sequence[Status]) -> Status:
 
 
 def holds(words: Sequence[str], values: Values) -> Status:
-    """Of `[ … ]`, `test …` and `[[ … ]]`."""
+    """Whether `[ … ]`, `test …` or `[[ … ]]` holds."""
     if words[0] == "[[":
         return _double(list(words[1:-1]), values)
     inside = words[1:-1] if words[0] == "[" else words[1:]
@@ -46,7 +39,7 @@ def holds(words: Sequence[str], values: Values) -> Status:
 
 
 def matches(text: str | None, pattern: str, values: Values) -> Status:
-    """Of `case` and `==`: whether a pattern fits all of a text."""
+    """Whether a pattern of `case` or `==` fits all of a text."""
     if pattern == "*":
         return True
     wanted = _text(pattern, values)
@@ -65,7 +58,7 @@ def is_open(word: str, values: Values) -> bool:
     return asked is not None and not any(asked[1] in names for names in known)
 
 
-def near(named: str, script: Path) -> Path | None:
+def nearby_file(named: str, script: Path) -> Path | None:
     """A file that the script names, if it is there: as named, or else by the end of its path near the script.
 
     The script may be of another machine, such as slime's container, which has slime in /root/slime.
@@ -114,7 +107,7 @@ def _of_one(kind: str, word: str | None, values: Values) -> Status:
     if kind in ("-z", "-n"):
         return (word == "") == (kind == "-z")
     if kind in ("-e", "-f", "-r", "-s") and word:
-        return True if near(plain(word), values.script) else None
+        return True if nearby_file(plain(word), values.script) else None
     return True if kind == "-v" and word in values.variables else None
 
 

@@ -4,8 +4,6 @@ Where a condition is not known, both ways are taken, but none that ends the scri
 is unknown then. So is what a loop of unknown rounds sets.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +12,13 @@ from functools import partial
 from rlcore import ConfigError
 from rlcore_import.bash.assignments import let
 from rlcore_import.bash.conditions import Status, any_of, matches, negation
-from rlcore_import.bash.marks import is_known
 from rlcore_import.bash.training import Training
 from rlcore_import.bash.tree import Case, Chain, Function, Group, If, Loop, Node, Pipeline
 from rlcore_import.bash.values import Values
-from rlcore_import.bash.words import Command
+from rlcore_import.bash.words import Command, is_known
 
 _ROUNDS = 1000
-"""Of all loops of a script; those behind are not followed."""
+"""The most rounds of all loops of a script that are followed."""
 
 
 class Leave(Exception):  # noqa: N818  # no error
@@ -32,7 +29,7 @@ class Leave(Exception):  # noqa: N818  # no error
 
 
 class _RoundsUnknown(Exception):  # noqa: N818  # no error
-    """Of a loop."""
+    """A loop has too many rounds, or a number that is not known."""
 
 
 @dataclass
@@ -42,7 +39,7 @@ class Flow(ABC):
     values: Values
     training: Training = field(default_factory=Training)
     loops: list[bool] = field(default_factory=list)
-    """Of each loop that runs: whether its rounds are known."""
+    """One entry for each loop that runs: whether its rounds are known."""
 
     branches: int = 0
     """How many of them, one in another, may not run."""
@@ -60,7 +57,7 @@ class Flow(ABC):
         """Run it."""
 
     def until_return(self, run: Callable[[], Status]) -> Status:
-        """Of a function or a sourced file. After a `return` that may have been, its changes are unknown."""
+        """Runs a function or a sourced file. After a `return` that may have been, its changes are unknown."""
         before, outer, self._maybe_returned = len(self.values.changed), self._maybe_returned, False
         try:
             status = run()

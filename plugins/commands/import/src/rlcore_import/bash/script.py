@@ -9,8 +9,7 @@ of unknown rounds. An unknown variable reaches the table of flags as `$NAME`. An
 of the training command, and what is not read here, are refused by a sentence with the line.
 """
 
-from __future__ import annotations
-
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,13 +18,17 @@ from typing import Literal
 
 from rlcore import ConfigError
 from rlcore_import.bash import assignments
-from rlcore_import.bash.conditions import Status, holds, near
+from rlcore_import.bash.conditions import Status, holds, nearby_file
 from rlcore_import.bash.flow import Flow, Leave
-from rlcore_import.bash.marks import is_known, plain
-from rlcore_import.bash.training import ARRAY_USED, LOOKS_AT, STARTS, entry, within_text
+from rlcore_import.bash.training import (
+    ARRAY_USED,
+    LOOKS_AT,
+    environment_of,
+    within_text,
+)
 from rlcore_import.bash.tree import Chain, commands, parse
 from rlcore_import.bash.variables import ARGUMENTS, Part
-from rlcore_import.bash.words import Array, Command
+from rlcore_import.bash.words import Array, Command, is_known, plain
 
 _DECLARE = {"declare", "typeset", "export", "local", "readonly"}
 _ITEM = re.compile(r"([A-Za-z_]\w*)\[(.*?)\](\+?)=(.*)", re.DOTALL)
@@ -39,6 +42,10 @@ _ENVIRONMENT = re.compile(
 class Script(Flow):
     """Reads a script into `values` and the `training` command."""
 
+    _exported: set[str] = field(default_factory=set)
+    _given: dict[str, str] = field(default_factory=dict)
+    """Variables that the training command itself gives the program."""
+
     _ended: str = ""
     """Where the script ends, if by `exit`."""
 
@@ -50,12 +57,18 @@ class Script(Flow):
     """Files that it reads and that are not there, each with its place."""
 
     _scopes: list[dict[str, Part]] = field(default_factory=list)
-    """Of each function that runs: what its local names were before."""
+    """What the local names of each function that runs were before."""
 
     @property
     def files(self) -> dict[str, str]:
         """What the script writes, by path."""
         return self.values.files
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that the training program gets, as far as they are known."""
+        exported = {name: self.values.variables.get(name) for name in sorted(self._exported)}
+        return {name: plain(value) for name, value in exported.items() if value is not None} | self._given
 
     def read(self, path: Path) -> None:
         """A script. ConfigError."""
@@ -76,7 +89,7 @@ class Script(Flow):
         if self.training.quoted:
             raise ConfigError(within_text(self.training.quoted))
         for name, command in (one for body in self._read for one in commands(body)):
-            if entry([word for word in command.words if isinstance(word, str)]) is None:
+            if self.training.entry([word for word in command.words if isinstance(word, str)]) is None:
                 continue
             if name and name not in self._called:
                 raise ConfigError(
@@ -129,6 +142,8 @@ class Script(Flow):
             return None if any("$(" in str(word) or "`" in str(word) for word in before) else True
         if words[0] in _DECLARE:
             scope = self._scopes[-1] if self._scopes else None
+            if words[0] == "export":
+                self._exported |= {plain(word).strip("\"'").partition("=")[0] for word in words[1:]}
             self._look(assignments.declare(command, words, self.values, scope), command.where)
             return True
         if item := _ITEM.fullmatch(words[0]):  # A[0]=b
@@ -226,7 +241,7 @@ class Script(Flow):
         named = plain(self.values.text(more[0]))
         if _ENVIRONMENT.fullmatch(named):
             return None
-        if script := near(named, self.values.script):
+        if script := nearby_file(named, self.values.script):
             return self._source_file(script, self.values.all_fields(more[1:]) or None)
         self._gone.append(f"{named} ({command.where})")
         if not self.branches:
@@ -254,12 +269,17 @@ class Script(Flow):
         """Any program: perhaps the one that trains."""
         marked = self.values.all_fields(words)
         fields = [plain(word) for word in marked]
-        at = entry(fields)
+        at = self.training.entry(fields)
         if self._is_text(fields, command):
             raise ConfigError(within_text(command.where))
         if at is not None:
+            texts = (word for word in command.words if isinstance(word, str))
+            before = [
+                plain(self.values.text(word)) for word in itertools.takewhile(assignments.assigns, texts)
+            ]
+            self._given |= environment_of([*before, *fields[:at]])
             self.training = self.training.start(command.where, words, marked[at:], self.values, self._gone)
-        elif trained and words[0].startswith("--"):
+        elif trained and self.training.launch.flag.match(words[0]):
             raise ConfigError(
                 f"{command.where}: found {words[0]} as a command of its own, expected it in the training "
                 "command; end each line before it with a backslash, and take comments out from between them."
@@ -279,11 +299,11 @@ class Script(Flow):
         """Whether a shell is handed the training command as a text."""
         if not fields or fields[0] in LOOKS_AT:
             return False
-        text = any(STARTS.search(word) for word in fields)
-        if text or (command.text is not None and STARTS.search(command.text)):
+        text = any(self.training.launch.starts.search(word) for word in fields)
+        if text or (command.text is not None and self.training.launch.starts.search(command.text)):
             self.training = replace(self.training, quoted=command.where)
         runs = fields[0] in ("eval", "ssh") or any(re.fullmatch(r"-[a-z]*c", word) for word in fields)
-        return runs and (text or (fields[0] == "eval" and entry(fields) is not None))
+        return runs and (text or (fields[0] == "eval" and self.training.entry(fields) is not None))
 
     def _look(self, text: str, where: str) -> None:
         """For a training command within a text."""

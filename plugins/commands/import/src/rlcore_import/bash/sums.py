@@ -1,18 +1,13 @@
 """The integers of `$((…))` and `((…))`."""
 
-from __future__ import annotations
-
 import ast
+import operator
 import re
 from collections.abc import Callable
 
 _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Eq: lambda left, right: left == right,
-    ast.NotEq: lambda left, right: left != right,
-    ast.Lt: lambda left, right: left < right,
-    ast.LtE: lambda left, right: left <= right,
-    ast.Gt: lambda left, right: left > right,
-    ast.GtE: lambda left, right: left >= right,
+    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt},
+    **{ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge},
 }
 SETS = re.compile(r"([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
 """Where a sum sets a variable."""
@@ -56,8 +51,8 @@ def _unbounded(node: ast.expr) -> int:
     raise ValueError(ast.dump(node))
 
 
-def _of_two(operator: ast.operator, left: int, right: int) -> int:
-    match operator:
+def _of_two(sign: ast.operator, left: int, right: int) -> int:
+    match sign:
         case ast.Add():
             return left + right
         case ast.Sub():
@@ -70,4 +65,4 @@ def _of_two(operator: ast.operator, left: int, right: int) -> int:
             return abs(left) % abs(right) * (-1 if left < 0 else 1)
         case ast.Pow() if 0 <= right <= LARGEST_POWER:
             return int(left**right)
-    raise ValueError(ast.dump(operator))
+    raise ValueError(ast.dump(sign))

@@ -1,22 +1,36 @@
 """The training command of a bash script."""
 
-from __future__ import annotations
-
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from rlcore import ConfigError
-from rlcore_import.bash.marks import plain
 from rlcore_import.bash.values import Values
 from rlcore_import.bash.variables import ARGUMENTS
+from rlcore_import.bash.words import plain
 
-ENTRY = re.compile(r"\S*\btrain\w*\.py")
-"""The training program."""
 
-STARTS = re.compile(r"\bpython\S*\s(?:\S+\s+)*?\S*\btrain\w*\.py")
-"""The same within a text."""
+@dataclass(frozen=True)
+class Launch:
+    """How a framework's training command looks.
+
+    `entry`: the word that names the program. `starts`: the same within a text. `flag`: how a flag begins.
+    """
+
+    entry: re.Pattern[str]
+    starts: re.Pattern[str]
+    flag: re.Pattern[str]
+
+
+DASHES = re.compile(r"--[A-Za-z]")
+TRAIN_PY = Launch(
+    re.compile(r"\S*\btrain\w*\.py"),
+    re.compile(r"\bpython\S*\s(?:\S+\s+)*?\S*\btrain\w*\.py"),
+    DASHES,
+)
+"""slime's."""
 
 LOOKS_AT = {
     *("[", "[[", "test", "cat", "head", "tail", "grep", "sed", "awk", "diff", "wc", "echo", "printf", "git"),
@@ -26,6 +40,9 @@ LOOKS_AT = {
 
 _LOOKS_FOR = {"grep", "kill", "pgrep", "pkill"}
 """These also behind `sudo` or `docker exec`."""
+
+VARIABLE = re.compile(r'"([A-Za-z_]\w*)"\s*:\s*"([^"]*)"')
+"""A variable of the environment in the JSON of `--runtime-env-json`."""
 
 ARRAY_USED = re.compile(r"\"?\$\{([A-Za-z_]\w*)\[")
 
@@ -38,6 +55,7 @@ class Training:
     came after it.
     """
 
+    launch: Launch = TRAIN_PY
     command: tuple[str, ...] = ()
     started: str = ""
     others: tuple[tuple[str, list[str]], ...] = ()
@@ -46,7 +64,7 @@ class Training:
 
     def look(self, text: str, where: str) -> Self:
         """`text` may hold the command."""
-        return replace(self, quoted=where) if STARTS.search(text) else self
+        return replace(self, quoted=where) if self.launch.starts.search(text) else self
 
     def start(self, where: str, words: list[str], fields: list[str], values: Values, gone: list[str]) -> Self:
         """The command begins; `take` says the rest."""
@@ -80,37 +98,47 @@ class Training:
         """Keep a command that is handed flags of arrays, for a script that does not name the program."""
         used = ARRAY_USED.findall(" ".join(words))
         arrays = [values.arrays.get(name, []) for name in used]
-        if any(flags_of(items[:1]) for items in arrays):
+        if any(self._flags_of(items[:1]) for items in arrays):
             return replace(self, others=(*self.others, (where, fields)))
         return self
 
     def of_others(self, values: Values) -> Sequence[str]:
-        """Of a script that names no training program: the flags of its one command, or of its arrays."""
+        """The flags of a script without a training program: those of its one command, or of its arrays."""
         if len(self.others) > 1:
             (first, _), (second, _) = self.others[:2]
             raise ConfigError(second_command(second, first))
         for _, words in self.others:
-            return flags_of(words)
+            return self._flags_of(words)
         for name, why in values.unknown.items():
             if name.endswith("ARGS"):
                 raise ConfigError(_unknown(str(values.script), name, why))
-        arrays = [items for items in values.arrays.values() if flags_of(items[:1])]
+        arrays = [items for items in values.arrays.values() if self._flags_of(items[:1])]
         return [item for items in arrays for item in items]
 
+    def entry(self, fields: list[str]) -> int | None:
+        """Where the training program is named by a command that starts it."""
+        names = (
+            at for at, word in enumerate(fields) if self.launch.entry.fullmatch(word) and "=" not in word
+        )
+        at = next(names, None)
+        if at is None or fields[0] in LOOKS_AT or _LOOKS_FOR.intersection(fields[:at]):
+            return None
+        return at
 
-def entry(fields: list[str]) -> int | None:
-    """Where the training program is named by a command that starts it."""
-    at = next((at for at, word in enumerate(fields) if ENTRY.fullmatch(word) and "=" not in word), None)
-    if at is None or fields[0] in LOOKS_AT or _LOOKS_FOR.intersection(fields[:at]):
-        return None
-    return at
+    def _flags_of(self, words: list[str]) -> list[str]:
+        """`words` from the first flag on; behind ` -- ` if it is there."""
+        words = words[words.index("--") + 1 :] if "--" in words else words
+        first = next((at for at, word in enumerate(words) if self.launch.flag.match(word)), len(words))
+        return words[first:]
 
 
-def flags_of(words: list[str]) -> list[str]:
-    """`words` from the first flag on; behind ` -- ` if it is there."""
-    words = words[words.index("--") + 1 :] if "--" in words else words
-    first = next((at for at, word in enumerate(words) if re.match(r"--[A-Za-z]", word)), len(words))
-    return words[first:]
+def environment_of(fields: Sequence[str]) -> dict[str, str]:
+    """The variables that a command gives the training program, whose words before it are `fields`."""
+    before = {name: value for name, equals, value in (word.partition("=") for word in fields) if equals}
+    given = {name: value for name, value in before.items() if name.isidentifier()}
+    after = dict(itertools.pairwise(fields))
+    flag = "--runtime-env-json"
+    return given | dict(VARIABLE.findall(before.get(flag) or after.get(flag, "")))
 
 
 def second_command(second: str, first: str) -> str:

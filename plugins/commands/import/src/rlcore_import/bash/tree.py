@@ -176,7 +176,7 @@ class _Parser(Reader):
         return re.compile(r"\d+[<>]").match(self.text, self.at) is not None
 
     def _redirect_all(self) -> None:
-        """Of a whole `if`, loop or group."""
+        """Reads the redirections of a whole `if`, loop or group."""
         if self._descriptor():
             self.word()
         self.redirect(Command(self.where()))

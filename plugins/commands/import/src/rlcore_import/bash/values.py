@@ -3,19 +3,26 @@
 What has no known value is kept as it stands, between marks, and so it reaches the table of flags.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore import ConfigError
-from rlcore_import.bash.braces import MOST, braced
-from rlcore_import.bash.marks import EMPTY, END, HELD, HELD_QUOTED, MARKED, SPLIT, counted
 from rlcore_import.bash.sums import SETS, of_sum
 from rlcore_import.bash.variables import ARGUMENTS, Variables
-from rlcore_import.bash.words import after_element
+from rlcore_import.bash.words import (
+    EMPTY,
+    END,
+    HELD,
+    HELD_QUOTED,
+    MARKED,
+    MOST,
+    SPLIT,
+    after_element,
+    braced,
+    counted,
+)
 
 _BLANKS = re.compile(rf"({MARKED.pattern})|\s+")
 _NAMED = re.compile(r"([A-Za-z_]\w*|\d+)(?:\[(\w+|@|\*)\])?(.*)", re.DOTALL)
@@ -39,7 +46,7 @@ class Values(Variables):
         return [one.replace(EMPTY, "") for one in found.split(SPLIT) if one]
 
     def text(self, word: str, quoted: bool = False) -> str:
-        """Of an assignment: all in one."""
+        """The text of an assignment, which is one word."""
         outer, self._whole = self._whole, True
         found = self._expand(word, quoted=quoted).replace(SPLIT, " ").replace(EMPTY, "")
         self._whole = outer
@@ -107,7 +114,7 @@ class Values(Variables):
         return f"{HELD_QUOTED if quoted else HELD}{element}{END}"
 
     def _value(self, element: str, quoted: bool) -> str | None:
-        """Of what begins with `$` or a backquote; None: it is not known."""
+        """The value of what begins with `$` or a backquote; None: it is not known."""
         if element.startswith("$(("):
             return self.sum(element[3:-2])
         if element.startswith(("$(", "`")):
@@ -115,7 +122,7 @@ class Values(Variables):
         return self._parameter(element[2:-1] if element.startswith("${") else element[1:], quoted)
 
     def _parameter(self, inside: str, quoted: bool) -> str | None:
-        """Of what `${…}` holds."""
+        """The value of what `${…}` holds."""
         if inside in ("@", "*"):
             items = None if ARGUMENTS in self.unknown else self.own or []
             return self._list(items, quoted, joined=inside == "*")
@@ -213,7 +220,7 @@ class Values(Variables):
         return items[-1] if len(items) == number + 1 > 0 and counted(items[:-1]) else None
 
     def _command(self, line: str) -> str | None:
-        """Of the commands that say where the script lies, and of `seq`."""
+        """The output of the commands that say where the script lies, and of `seq`."""
         line = line.strip()
         if line == "pwd":
             return None
@@ -227,7 +234,7 @@ class Values(Variables):
         return _sequence(sequence) if sequence else None
 
     def sum(self, line: str) -> str | None:
-        """Of `$((…))`."""
+        """The value of `$((…))`."""
         plain = self.text(line, quoted=True)
         for found in SETS.finditer(plain):
             self.forget(found[1] or found[2], "a sum sets")

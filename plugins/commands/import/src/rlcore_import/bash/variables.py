@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rlcore_import.bash.marks import MARKED, counted
+from rlcore_import.bash.words import MARKED, counted
 
 _NAME_ALONE = re.compile(r"\$\{?([A-Za-z_]\w*|\d+)\}?")
 _LONGEST = 1_000_000
@@ -40,7 +40,9 @@ class Variables:
     changed: list[str] = field(default_factory=list)
 
     def assign(self, name: str, value: str, why: str) -> None:
-        """An unknown value leaves the variable unknown, but for a text of flags: some of them are known."""
+        """An unknown value leaves the variable unknown, but for a text of flags, or of the environment's
+        variables: some of them are known.
+        """
         if name in self.fixed:
             return
         if name in self.arrays:  # its first item
@@ -50,7 +52,11 @@ class Variables:
         self._drop(name)
         if len(value) > _LONGEST:
             self.unknown[name] = why
-        elif "--" in value or not (MARKED.search(value) or "$" in value or "`" in value):
+        elif (
+            "--" in value
+            or '"env_vars"' in value
+            or not (MARKED.search(value) or "$" in value or "`" in value)
+        ):
             self.variables[name] = value
         elif not self._unset(value):
             self.unknown[name] = why
@@ -58,14 +64,10 @@ class Variables:
     def copy(self) -> Self:
         """For a shell of its own, or a branch that may not run."""
         arrays = {name: [*items] for name, items in self.arrays.items()}
-        return replace(
-            self,
-            arrays=arrays,
-            variables=dict(self.variables),
-            files=dict(self.files),
-            functions=dict(self.functions),
-            unknown=dict(self.unknown),
-        )
+        copies: dict[str, Any] = {
+            name: dict(getattr(self, name)) for name in ("variables", "files", "functions", "unknown")
+        }
+        return replace(self, arrays=arrays, **copies)
 
     def forget(self, name: str, why: str) -> None:
         """What is set as the script runs."""

@@ -1,16 +1,36 @@
 """The words of a bash script as they stand there, with their quotes, and the operators between them.
 
-This knows where a word, an array and a redirection end, as bash does. `bash_tree` makes commands of them.
+This knows where a word, an array and a redirection end, as bash does. `tree` makes commands of them.
 """
 
-from __future__ import annotations
-
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rlcore import ConfigError
+
+SPLIT, EMPTY, HELD, HELD_QUOTED, END = "\0\1\2\3\4"
+"""Marks: words end here, "", an unknown value outside of quotes, one within, and where it ends."""
+
+MARKED = re.compile(f"([{HELD}{HELD_QUOTED}])([^{END}]*){END}")
+
+
+def plain(text: str) -> str:
+    """`text` without the marks of what is unknown."""
+    return MARKED.sub(lambda held: held[2], text).replace(EMPTY, "")
+
+
+def counted(items: Sequence[str]) -> bool:
+    """Whether each is one word: an unknown value without quotes may be none, or two."""
+    return not any(HELD in item or (HELD_QUOTED in item and "[@]" in item) for item in items)
+
+
+def is_known(text: str) -> bool:
+    """Whether `text` has no such marks."""
+    return MARKED.search(text) is None
+
 
 _OPERATOR = re.compile(r";;&?|;&|&&|&>>?|&|\|\||\|&|\||;|\n|\(|\)|<<<|<<-?|[<>]&|>>|>\||<>|<|>")
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\(")
@@ -189,3 +209,51 @@ class Reader:
                 words.append(self.word(blanks=" \t\n)"))
         self.at += 1
         return tuple(words)
+
+
+_NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?")
+MOST = 10_000
+"""Words of a list that are read."""
+
+
+def braced(word: str) -> list[str]:
+    """`a{1,2}` as a1 and a2, and `{1..3}` as 1, 2 and 3."""
+    at = 0
+    while at < len(word):
+        if word[at] == "{" and (found := _alternatives(word, at)):
+            parts, end = found
+            return [one for part in parts for one in braced(f"{word[:at]}{part}{word[end:]}")]
+        try:
+            at = after_element(word, at)
+        except ValueError:
+            at += 1
+    return [word]
+
+
+def _alternatives(word: str, start: int) -> tuple[list[str], int] | None:
+    """The alternatives of the brace at `start`, and where it ends; None: it stands for itself."""
+    depth, at, parts = 0, start, [start + 1]
+    while at < len(word):
+        if word[at] == "}" and depth == 1:
+            inside = [word[a : b - 1] for a, b in itertools.pairwise([*parts, at + 1])]
+            if len(inside) == 1:
+                inside = _numbers(inside[0])
+            return (inside, at + 1) if inside else None
+        depth += (word[at] == "{") - (word[at] == "}")
+        if word[at] == "," and depth == 1:
+            parts.append(at + 1)
+        at = at + 1 if word[at] in "{}," else after_element(word, at)
+    return None
+
+
+def _numbers(inside: str) -> list[str]:
+    numbers = _NUMBERS.fullmatch(inside)
+    if numbers is None:
+        return []
+    first, last, step = int(numbers[1]), int(numbers[2]), int(numbers[3] or 1) or 1
+    if abs(first - last) > MOST * step:
+        raise ConfigError(f"found {{{inside}}}, expected at most {MOST} words; write fewer.")
+    padded = any(re.match(r"-?0\d", end) for end in numbers.groups()[:2])
+    width = max(len(numbers[1]), len(numbers[2])) if padded else 0
+    down = first > last
+    return [f"{one:0{width}}" for one in range(first, last + (-1 if down else 1), -step if down else step)]

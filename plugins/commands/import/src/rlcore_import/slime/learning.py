@@ -4,16 +4,15 @@ Each public function is what `flags.toml` names by `by`: of a run and the name o
 dashes, it gives the settings that stand for the flag, or says why there are none.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
-from rlcore_import.slime.run import RECIPES, Run, Settings
-from rlcore_import.translation import Said, implied, impossible
+from rlcore_import.run import Settings
+from rlcore_import.slime.run import RECIPES, Run
+from rlcore_import.translation import Outcome, implied, impossible
 
 
-def algorithm(run: Run, name: str) -> Said | Settings:
+def algorithm(run: Run, name: str) -> Outcome | Settings:
     if run.trains_on_given:
         return {"algo": "sft"}
     if name == "loss-type":
@@ -28,13 +27,13 @@ def clip(run: Run, _: str) -> Settings:
     return run.clip
 
 
-def gamma(run: Run, name: str) -> Said | Settings:
+def gamma(run: Run, name: str) -> Outcome | Settings:
     if run.estimator in ("ppo", "reinforce_plus_plus"):
         return {"advantage.gamma": run.real(name, 1)}
     return implied("a reward of the whole response has no discount")
 
 
-def whiten(run: Run, name: str) -> Said | Settings:
+def whiten(run: Run, name: str) -> Outcome | Settings:
     if run.estimator.startswith("reinforce_plus_plus"):
         return implied("the advantage is normalized over the batch already")
     return {"whiten_advantages": True}
@@ -44,17 +43,13 @@ def no_std(run: Run, _: str) -> Settings:
     return {"advantage.std": False}
 
 
-def raw_rewards(run: Run, _: str) -> Said | Settings:
+def raw_rewards(run: Run, _: str) -> Outcome | Settings:
     if run.estimator not in ("grpo", "gspo", "cispo"):
         return implied("this recipe does not normalize rewards by group")
     return {"advantage": "reinforce", "advantage.baseline": False}
 
 
-def per_token(run: Run, _: str) -> Settings:
-    return {"normalizer": "per_token"}
-
-
-def kl(run: Run, name: str) -> Said | Settings:
+def kl(run: Run, name: str) -> Outcome | Settings:
     in_loss, in_reward = run.real("kl-loss-coef", 0), run.real("kl-coef", 0)
     coefficient = in_reward or (in_loss if run.has("use-kl-loss") else 0)
     if not coefficient:
@@ -64,7 +59,7 @@ def kl(run: Run, name: str) -> Said | Settings:
     return settings | ({"kl_unbiased": True} if run.has("use-unbiased-kl") else {})
 
 
-def correction(run: Run, name: str) -> Said | Settings:
+def correction(run: Run, name: str) -> Outcome | Settings:
     if name in ("use-opsm", "opsm-delta"):
         if not run.has("use-opsm"):
             return implied("without --use-opsm it does nothing")
@@ -81,22 +76,22 @@ def correction(run: Run, name: str) -> Said | Settings:
     return {"correction": [part], f"correction.{part}.low": low, f"correction.{part}.high": high}
 
 
-def old_log_probs(run: Run, _: str) -> Settings:
-    return {"old_log_probs": "rollout"}
-
-
-def distillation(run: Run, name: str) -> Said | Settings:
+def distillation(run: Run, name: str) -> Outcome | Settings:
     if not run.has("use-opd"):
         return implied("without --use-opd it does nothing")
     settings: dict[str, Any] = {"distill_coef": run.real("opd-kl-coef", 1)}
     if run.text("opd-type") == "megatron":
-        return settings | {"teacher_model": run.text("opd-teacher-load")}
+        return settings | {"teacher.model": run.text("opd-teacher-load")}
     urls = run.flags.get("opd-teacher-urls") or (run.text("rm-url"),)
-    named = [url.removeprefix("default=").removesuffix("/generate") for url in urls]
-    return settings | {"teacher_url": named}
+    for assignment in urls:
+        name, equals, url = assignment.partition("=")
+        is_named = bool(equals) and name.isidentifier() and name != "default"
+        at = f"teacher.{name}.url" if is_named else "teacher.url"
+        settings[at] = (url if is_named else assignment.removeprefix("default=")).removesuffix("/generate")
+    return settings
 
 
-def optimizer(run: Run, name: str) -> Said | Settings:
+def optimizer(run: Run, name: str) -> Outcome | Settings:
     chosen = run.text(name)
     return implied("AdamW") if chosen == "adam" else {"megatron.optimizer": chosen}
 
@@ -105,16 +100,16 @@ def adam(run: Run, name: str) -> Settings:
     return {f"megatron.{name.replace('-', '_')}": run.real(name, 0)}
 
 
-def warmup(run: Run, name: str) -> Said | Settings:
+def warmup(run: Run, name: str) -> Outcome | Settings:
     steps, each = run.number(name, 0), run.minibatches or 1
     if steps % each:
         return impossible(
             f"a warm-up is of whole rollouts, each of {each} optimizer steps here; give a multiple of {each}"
         )
-    return {f"{'critic_lr_' if name.startswith('critic') else ''}warmup_steps": steps // each}
+    return {f"{'critic.' if name.startswith('critic') else ''}warmup_steps": steps // each}
 
 
-def decay_end(run: Run, name: str) -> Said:
+def decay_end(run: Run, name: str) -> Outcome:
     asked, steps = run.number(name, 0), run.number("num-rollout", 0) * (run.minibatches or 1)
     if asked == steps:
         return implied("the schedule ends with the run")
@@ -123,7 +118,7 @@ def decay_end(run: Run, name: str) -> Said:
     return impossible(f"the schedule ends with the run, after {steps} optimizer steps")
 
 
-def minibatches(run: Run, name: str) -> Said | Settings:
+def minibatches(run: Run, name: str) -> Outcome | Settings:
     if run.minibatches is None:
         batch = run.text("global-batch-size")
         return impossible(f"{batch} does not divide the {run.samples} samples of a rollout")
@@ -138,46 +133,42 @@ def tokens(run: Run, name: str) -> Settings:
     return {"tokens_per_rank": max(run.max_tokens, longest)}
 
 
-def balance(run: Run, _: str) -> Settings:
-    return {"balance": "flops"}
-
-
 def freeze(run: Run, name: str) -> Settings:
     patterns = list(run.flags[name])
     settings: dict[str, Any] = {"model_hook": ["freeze"], "model_hook.freeze.pattern": patterns}
     return settings | ({"model_hook.freeze.invert": True} if name.startswith("only") else {})
 
 
-def load(run: Run, name: str) -> Said:
+def load(run: Run, name: str) -> Outcome:
     path = run.text(name).rstrip("/")
     if path and path == run.text(name.replace("load", "save")).rstrip("/"):
         return implied("rlcore train --resume RUN goes on with a run")
     if path and path == run.text("hf-checkpoint").rstrip("/"):
         return implied("a run starts from --model")
-    ours = "--critic-model" if name == "critic-load" else "--model"
+    ours = "--critic.model" if name == "critic-load" else "--model"
     return impossible(
         f"rlcore does not read slime's checkpoints; export it to Hugging Face's format, for {ours}"
     )
 
 
-def critic_load(run: Run, name: str) -> Said | Settings:
+def critic_load(run: Run, name: str) -> Outcome | Settings:
     path = run.text(name).rstrip("/")
-    return {"critic_model": path} if Path(path, "config.json").is_file() else load(run, name)
+    return {"critic.model": path} if Path(path, "config.json").is_file() else load(run, name)
 
 
-def reference(run: Run, name: str) -> Said | Settings:
+def reference(run: Run, name: str) -> Outcome | Settings:
     path = run.text(name).rstrip("/")
     model = run.text("hf-checkpoint").rstrip("/")
     if not Path(path, "config.json").is_file() or path == model:
         return implied("the reference is the run's model; nothing is converted")
-    return {"reference_model": path}
+    return {"reference.model": path}
 
 
 def tracker(run: Run, name: str) -> Settings:
     return {"tracker": [name.removeprefix("use-")]}
 
 
-def wandb(run: Run, name: str) -> Said | Settings:
+def wandb(run: Run, name: str) -> Outcome | Settings:
     if not run.has("use-wandb"):
         return implied("without --use-wandb it does nothing")
     own = name.removeprefix("wandb-")
@@ -185,20 +176,20 @@ def wandb(run: Run, name: str) -> Said | Settings:
     return {f"tracker.wandb.{setting}": run.text(name)}
 
 
-def profiler(run: Run, name: str) -> Said | Settings:
+def profiler(run: Run, name: str) -> Outcome | Settings:
     if not run.has("use-pytorch-profiler"):
         return implied("without --use-pytorch-profiler it does nothing")
     first, end = run.number("profile-step-start", 10), run.number("profile-step-end", 12)
     return {"profile_steps": f"{first}-{max(first, end - 1)}"}
 
 
-def only(run: Run, name: str) -> Said | Settings:
+def only(run: Run, name: str) -> Outcome | Settings:
     if run.trains_on_given:
         return implied("--algo sft generates nothing")
     return {"only": "rollout"}
 
 
-def train_only(run: Run, name: str) -> Said:
+def train_only(run: Run, name: str) -> Outcome:
     if run.trains_on_given:
         return implied("--algo sft generates nothing")
     return impossible("save rollouts with --save-rollouts-every 1, then train on them with --producer saved")

@@ -4,8 +4,6 @@ Each public function is what `flags.toml` names by `by`: of a run and the name o
 dashes, it gives the settings that stand for the flag, or says why there are none.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -13,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rlcore import ConfigError
-from rlcore_import.slime.run import Run, Settings
-from rlcore_import.translation import Said, implied, impossible, literal, single
+from rlcore_import.run import Settings
+from rlcore_import.slime.run import Run
+from rlcore_import.translation import Outcome, implied, impossible, literal, single
 
 REWARDS: Mapping[str, Settings] = {
     **{name: {"reward": [name]} for name in ("math", "deepscaler", "dapo", "f1", "random")},
@@ -47,22 +46,22 @@ def template_kwargs(run: Run, name: str) -> Settings:
     return {"source.chat_template_kwargs": kwargs}
 
 
-def steps(run: Run, name: str) -> Said | Settings:
+def steps(run: Run, name: str) -> Outcome | Settings:
     steps = run.number(name, 0)
     return {"steps": steps} if steps else impossible("a run that only evaluates is `rlcore eval`")
 
 
-def epochs(run: Run, name: str) -> Said | Settings:
+def epochs(run: Run, name: str) -> Outcome | Settings:
     return implied("--num-rollout wins") if run.has("num-rollout") else {"epochs": run.number(name, 1)}
 
 
-def group(run: Run, name: str) -> Said | Settings:
+def group(run: Run, name: str) -> Outcome | Settings:
     if run.trains_on_given:
         return implied("a response is given for each prompt")
     return {"group_size": run.number(name, 1)}
 
 
-def context(run: Run, name: str) -> Said | Settings:
+def context(run: Run, name: str) -> Outcome | Settings:
     if run.has("rollout-max-prompt-len"):
         return implied("--max-prompt-tokens plus --max-response-tokens")
     return {"max_prompt_tokens": run.prompt_tokens}
@@ -76,7 +75,7 @@ def top_k(run: Run, name: str) -> Settings:
     return {"top_k": max(0, run.number(name, 0))}
 
 
-def over_sampling(run: Run, name: str) -> Said | Settings:
+def over_sampling(run: Run, name: str) -> Outcome | Settings:
     if not run.has("partial-rollout"):
         return implied("what a filter drops is drawn anew, and no finished group is thrown away")
     return {"over_sample": run.number(name, 1) / run.number("rollout-batch-size", 1)}
@@ -87,17 +86,17 @@ def partial(run: Run, _: str) -> Settings:
     return {"partial_rollouts": True, **({"mask_stale_tokens": True} if masked else {"max_staleness": 1})}
 
 
-def staleness(run: Run, name: str) -> Said | Settings:
+def staleness(run: Run, name: str) -> Outcome | Settings:
     return {"max_staleness": run.staleness} if run.has("fully-async") else implied("only for --fully-async")
 
 
-def publishing(run: Run, name: str) -> Said | Settings:
+def publishing(run: Run, name: str) -> Outcome | Settings:
     if not run.is_asynchronous:
         return implied("no request is in flight when the weights of a synchronous run change")
     return {"on_publish": run.text(name)}
 
 
-def reward(run: Run, name: str) -> Said | Settings:
+def reward(run: Run, name: str) -> Outcome | Settings:
     kind = run.text("rm-type")
     if kind == "remote_rm" or (name == "rm-url" and not run.has("rm-type")):
         return {"reward": ["remote"], "reward.remote.url": run.text("rm-url")}
@@ -114,17 +113,17 @@ def reward(run: Run, name: str) -> Said | Settings:
     return REWARDS[kind]
 
 
-def custom_reward(run: Run, name: str) -> Said | Settings:
+def custom_reward(run: Run, name: str) -> Outcome | Settings:
     module, _, function = run.text(name).rpartition(".")
     if module == "slime.rollout.on_policy_distillation":
-        return implied("the teacher is asked by --teacher-url")
+        return implied("the teacher is asked by --teacher.url")
     file = Path(f"{module.replace('.', '/')}.py")
     if not file.is_file():
         return impossible(f"there is no {file} here; give it as --reward {file}:{function}")
     return {"plugin": [str(file.resolve())], "reward": [function]}
 
 
-def reward_key(run: Run, _: str) -> Said:
+def reward_key(run: Run, _: str) -> Outcome:
     return implied("a reward has one score; its other parts are metrics")
 
 
@@ -141,7 +140,7 @@ EVALS = {
 """Flag → the setting of each evaluation, and the flag that it falls back to."""
 
 
-def evaluations(run: Run, name: str) -> Said | Settings:
+def evaluations(run: Run, name: str) -> Outcome | Settings:
     if not run.has("eval-prompt-data"):
         return implied("there is no evaluation")
     words = run.flags["eval-prompt-data"]
@@ -149,16 +148,11 @@ def evaluations(run: Run, name: str) -> Said | Settings:
         words = ("aime", *words)  # slime's own name for a set without one
     if len(words) % 2:
         return impossible("expected NAME PATH of each set")
-    sets = {
-        re.sub(r"\W", "_", key.lower()): _sliced(path)
-        for key, path in zip(words[::2], words[1::2], strict=True)
-    }
+    pairs = zip(words[::2], words[1::2], strict=True)
+    sets = {re.sub(r"\W", "_", key.lower()): _sliced(path) for key, path in pairs}
     if name == "eval-prompt-data":
-        return {
-            key: value
-            for dataset, path in sets.items()
-            for key, value in _evaluation(run, dataset, path).items()
-        }
+        parts = [_evaluation(run, dataset, path) for dataset, path in sets.items()]
+        return {key: value for part in parts for key, value in part.items()}
     setting, _ = EVALS[name]
     value = max(0, run.number(name, 0)) if setting == "top_k" else single(run.flags[name])
     return {f"eval.{dataset}.{setting}": value for dataset in sets}

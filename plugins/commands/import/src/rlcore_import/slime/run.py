@@ -1,14 +1,10 @@
 """The flags of one run of slime."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore import ConfigError, Registry
+from rlcore import ConfigError
+from rlcore_import.run import Flags
 
-Settings = Mapping[str, Any]
 PROMPT_TOKENS = 1024
 """Longest prompt where slime's run bounds none: as long as rlcore's own default."""
 FULLY_ASYNC = 2
@@ -21,41 +17,8 @@ RECIPES = {
 """`--advantage-estimator` → recipe."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """The flags of one run, without their dashes. `entry`: train.py or train_async.py, if it was named.
-
-    `files`: what the script writes, by what stands for the path in `flags`.
-    """
-
-    flags: Mapping[str, tuple[str, ...]]
-    entry: str
-    registry: Registry
-    files: Mapping[str, str] = field(default_factory=dict)
-
-    def has(self, name: str) -> bool:
-        """Whether `--name` is given."""
-        return name in self.flags
-
-    def text(self, name: str, default: str = "") -> str:
-        """The first value of `--name`."""
-        return (self.flags.get(name) or (default,))[0]
-
-    def number(self, name: str, default: int) -> int:
-        """The same as an integer. ConfigError."""
-        text = self.text(name, str(default))
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigError(f"--{name}: found {text!r}, expected an integer.") from None
-
-    def real(self, name: str, default: float) -> float:
-        """The same as a number. ConfigError."""
-        text = self.text(name, str(default))
-        try:
-            return float(text)
-        except ValueError:
-            raise ConfigError(f"--{name}: found {text!r}, expected a number.") from None
+class Run(Flags):
+    """The flags of one run of slime. `entry`: train.py or train_async.py, if it was named."""
 
     @property
     def trains_on_given(self) -> bool:
@@ -91,12 +54,12 @@ class Run:
 
     @property
     def max_tokens(self) -> int:
-        """Of a micro-batch, over all context-parallel ranks."""
+        """The tokens of a micro-batch, over all context-parallel ranks."""
         return self.number("max-tokens-per-gpu", 8192) * self.number("context-parallel-size", 1)
 
     @property
     def prompt_tokens(self) -> int:
-        """Of the longest prompt; without a limit, what the context leaves beside the response."""
+        """The tokens of the longest prompt; without a limit, what the context leaves beside the response."""
         context = self.number("rollout-max-context-len", 0)
         left = context - self.number("rollout-max-response-len", 0)
         return self.number("rollout-max-prompt-len", left if context and left > 0 else PROMPT_TOKENS)
@@ -127,9 +90,11 @@ class Run:
         gpus = self.number("rollout-num-gpus", self.ranks if self.has("colocate") else 1)
         each, stages = self.number("rollout-num-gpus-per-engine", 1), self.number("sglang-pp-size", 1)
         if not each or not stages or gpus % each or each % stages:
+            is_default = not (self.has("rollout-num-gpus") or self.has("colocate"))
+            default = "; --rollout-num-gpus is missing" if is_default else ""
             raise ConfigError(
                 f"--rollout-num-gpus-per-engine: found {each}, expected a divisor of the {gpus} GPUs of all "
-                f"engines and a multiple of the {stages} stages of each{self._unsaid()}."
+                f"engines and a multiple of the {stages} stages of each{default}."
             )
         settings: dict[str, Any] = {"engines": gpus // each}
         if each > stages:
@@ -138,9 +103,3 @@ class Run:
         if each > node:
             settings["sglang.nnodes"] = each // node
         return settings
-
-    def _unsaid(self) -> str:
-        """Where the number of the engines' GPUs is a default: that it is one."""
-        return (
-            "" if self.has("rollout-num-gpus") or self.has("colocate") else "; --rollout-num-gpus is missing"
-        )

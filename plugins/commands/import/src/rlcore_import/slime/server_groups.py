@@ -1,7 +1,5 @@
 """`--sglang-config`: slime's YAML of server groups, as engine groups."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +9,10 @@ from typing import Any
 import yaml
 
 from rlcore import ConfigError
-from rlcore_import.slime.run import Run, Settings
+from rlcore_import.run import Settings
+from rlcore_import.slime.run import Run
 from rlcore_import.table import Table
-from rlcore_import.translation import Said, impossible
+from rlcore_import.translation import Outcome, impossible
 
 SGLANG_CONFIG = "sglang-config"
 HALVES = ("prefill", "decode")
@@ -30,8 +29,8 @@ class _Group:
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
-def engine_groups(run: Run) -> Said | Settings:
-    """Of the file that the run names; what slime has beside them is said. ConfigError."""
+def engine_groups(run: Run) -> Outcome | Settings:
+    """Reads the file that the run names, and says what slime has beside the groups. ConfigError."""
     path = run.text(SGLANG_CONFIG)
     if path not in run.files and not Path(path).is_file():
         return impossible(

@@ -1,0 +1,1 @@
+"""TRL: Python programs that start its trainers, and their flags."""
