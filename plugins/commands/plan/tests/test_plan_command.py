@@ -1,6 +1,8 @@
 """`rlcore plan`: what fits, why others do not, and what is refused."""
 
+import itertools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +12,10 @@ import huggingface_hub.constants
 import pytest
 
 import rlcore
+from rlcore import families, published_sizes
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
-from rlcore_plan.published import read_config
-from rlcore_plan.units import count_text, size_text
+from rlcore_toolkit import count_text, read_config, size_text
 
 GPUS = ["--gpus", "8", "--gpu-memory", "80"]
 
@@ -53,7 +55,9 @@ def test_a_preset_is_a_model(preset: str, capsys: pytest.CaptureFixture[str]) ->
 def test_an_unknown_model_is_answered_with_presets_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--model", "lama", *GPUS]) == 2
     err = capsys.readouterr().err
-    assert "a hub id or one of deepseek, glm, llama, qwen3, deepseek-v3" in err
+    registry = load().registry
+    presets = [family.name for family in families(registry) if family.preset]
+    assert f"a hub id or one of {', '.join([*presets, *published_sizes(registry)])}." in err
     assert err.endswith("Did you mean 'llama'?\n")
 
 
@@ -114,7 +118,8 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
     ):
         assert part in out
     [nearest] = [line for line in out.splitlines() if "Nearest" in line]
-    assert nearest == "Nearest that fits: TP 8, DP 1 * † on 8 GPUs."
+    assert nearest == "Nearest that fits: TP 8, DP 1 * † § on 8 GPUs, 1 engine of 8 GPUs."
+    assert "A smaller model that fits: qwen3.5-35b-a3b." in out
     assert "† with the optimizer's states in host memory" in out
     assert run(["plan", "--model", "qwen3", "--gpus", "1", "--gpu-memory", "80", "--explain"]) == 0
     out = capsys.readouterr().out
@@ -174,7 +179,7 @@ def test_a_config_that_is_none_is_refused(tmp_path: Any, capsys: pytest.CaptureF
     file = tmp_path / "config.json"
     for text, reason in (
         ("{", "config.json is broken JSON"),
-        ('{"architectures": ["BertForMaskedLM"]}', "names 'BertForMaskedLM', expected one of"),
+        ('{"architectures": ["BertForMaskedLM"]}', "cannot plan for 'transformers', expected one of"),
         ('{"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
     ):
         file.write_text(text)
@@ -235,6 +240,30 @@ def test_a_family_of_ones_own_is_planned_by_its_facts(
     assert "cannot plan for 'own', expected one of" in capsys.readouterr().err
 
 
+TRAINER = """
+from rlcore import Component, TrainerConfig, hookimpl, published_sizes
+
+@hookimpl
+def rlcore_trainers():
+    yield Component(name="bare", factory=f"{__name__}:Bare", summary="x", config=TrainerConfig)
+"""
+
+
+@pytest.mark.parametrize("of_a_file", [False, True])
+def test_a_trainer_without_a_planner_has_no_plan(
+    of_a_file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin, file = tmp_path / "bare.py", tmp_path / "run.toml"
+    plugin.write_text(TRAINER)
+    file.write_text('model = "qwen3"\ntrainer = "bare"\n')
+    of_search = ["--model", "qwen3", "--trainer", "bare", "--gpus", "8"]
+    given = ["--config", str(file)] if of_a_file else of_search
+    assert run(["--plugin", str(plugin), "plan", *given, "--gpu-memory", "80"]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert "--trainer: 'bare' has no planner" in err
+
+
 @pytest.mark.parametrize("of_a_file", [False, True])
 def test_no_heavy_library_is_imported(of_a_file: bool, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
@@ -254,3 +283,26 @@ def test_python_gets_the_same_answer_also_where_nothing_fits(capsys: pytest.Capt
     asked = _json(capsys, "--model", "qwen2.5-7b", "--gpus", "1", "--gpu-memory", "4")
     assert not any(layout["fits"] for layout in asked["layouts"])
     assert rlcore.plan(model="qwen2.5-7b", gpus=1, gpu_memory=4) == asked
+
+
+SIZES = published_sizes(load().registry)
+MACHINES = list(itertools.product((1, 8, 16, 64, 256), (24, 40, 80, 141)))
+"""GPUs, and GB of each."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(len(SIZES)), ids=list(SIZES))
+def test_the_printed_command_passes_its_dry_run_and_its_own_plan(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each published size on three kinds of machines, all twenty of them in turn."""
+    shutil.copy(list(SIZES.values())[number], tmp_path / "config.json")
+    for place in range(3):
+        gpus, memory = MACHINES[(3 * number + place) % len(MACHINES)]
+        machines = ["--gpus", str(gpus), "--gpu-memory", str(memory)]
+        if command := _json(capsys, "--model", str(tmp_path), *machines)["command"]:
+            assert run([*command.split()[1:], "--dry-run"]) == 0
+            file = tmp_path / "run.toml"
+            file.write_text(capsys.readouterr().out)
+            assert run(["plan", "--config", str(file), *machines]) == 0
+            assert "it fits" in capsys.readouterr().out

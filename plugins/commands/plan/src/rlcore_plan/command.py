@@ -1,37 +1,31 @@
 """`rlcore plan`: which layouts of a model fit on a number of GPUs, and why others do not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlcore import ConfigError
-from rlcore_cli.program import Program
-from rlcore_plan import reports, tables
-from rlcore_plan.bounds import Bandwidth, Bounds, bounds
-from rlcore_plan.memory import Workload
-from rlcore_plan.phases import Machines, Run
-from rlcore_plan.published import facts_of, read_config, read_facts
-from rlcore_plan.run_file import File, layout_of
-from rlcore_plan.run_servers import gpus_beside, run_of
-from rlcore_plan.search import FLAGS, judge, nearest, on_more_gpus, search
-from rlcore_plan.units import GB
+from rlcore import ConfigError, Kind, Part, Registry, TrainerConfig
+from rlcore_cli.program import Program, RunFile as ProgramRunFile
+from rlcore_plan import tables
+from rlcore_toolkit import GB, Machines, Plan, Planner, PlanQuestion, RunFile, gpu_engine
 
 POSITIVE = click.IntRange(min=1)
 GIGABYTES = click.FloatRange(min=1)
 NOTHING_FITS = 1
 """The exit code."""
-SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
+SIZES = ("tp", "pp", "cp", "ep", "etp")
 
 
 @click.command()
 @click.option("--model", help="Hugging Face directory, config.json, hub id, published size or preset.")
 @click.option("--config", type=click.Path(path_type=Path), help="TOML of a run, whose layout to judge.")
-@click.option("--gpus", type=POSITIVE, help="GPUs of the trainer; with --config, of the whole run.")
+@click.option("--trainer", help="Whose layouts.  [default: the trainer of a run]")
+@click.option("--algo", help="The recipe of the run.  [default: grpo]")
+@click.option("--gpus", type=POSITIVE, help="GPUs of the whole run.")
 @click.option("--gpu-memory", required=True, type=GIGABYTES, help="GB (1e9 bytes) of each GPU.")
 @click.option("--host-memory", type=GIGABYTES, help="GB of host memory of each node.  [default: not checked]")
 @click.option(
@@ -54,23 +48,12 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 @click.option("--cp", type=POSITIVE, help="Context-parallel size.  [default: 1]")
 @click.option("--ep", type=POSITIVE, help="Expert-parallel size.  [default: tries all]")
 @click.option("--etp", type=POSITIVE, help="Expert-tensor-parallel size.  [default: 1]")
+@click.option("--dtype", type=click.Choice(["bf16", "fp32"]), help="Type of the weights.  [default: bf16]")
+@click.option("--lora.rank", "lora_rank", type=POSITIVE, help="Train an adapter of this rank.")
 @click.option(
-    "--dtype",
-    default="bf16",
-    show_default=True,
-    type=click.Choice(["bf16", "fp32"]),
-    help="Type of the weights.",
+    "--lora.targets", "lora_targets", multiple=True, help="Modules of the adapter.  [default: all-linear]"
 )
-@click.option(
-    "--tokens-per-rank", default=8192, show_default=True, type=POSITIVE, help="Tokens of a micro-batch."
-)
-@click.option(
-    "--micro-batches",
-    default=8,
-    show_default=True,
-    type=POSITIVE,
-    help="Micro-batches of an optimizer step.",
-)
+@click.option("--tokens-per-rank", type=POSITIVE, help="Tokens of a micro-batch.  [default: 8192]")
 @click.option(
     "--recompute/--no-recompute",
     default=None,
@@ -83,83 +66,121 @@ SIZES = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan(program: Program, /, model: str | None, config: Path | None, gpus: int | None, **given: Any) -> None:
-    """Say which layouts of a model fit on your GPUs, and why others do not.
+    """Say how a model trains on your GPUs: which layouts and engines fit, and why others do not.
 
-    With --config it judges the layout of a run. Of the model it only reads config.json. It starts nothing.
-    The exit code is 1 if nothing fits.
+    It prints the command of the best run. With --config it judges the layout of a run. Of the model it only
+    reads config.json. It starts nothing. The exit code is 1 if nothing fits.
     """
-    registry = program.plugins.registry
     machines = Machines(
         gpus=gpus or 1,
         memory=int(given["gpu_memory"] * GB),
         per_node=given["gpus_per_node"],
         host=int(given["host_memory"] * GB) if given["host_memory"] else None,
+        gpu_bandwidth=(given["gpu_bandwidth"] or 0) * GB,
+        network=(given["network"] or 0) * GB,
     )
     if config is not None:
         _refuse_beside_a_file(given)
-        file = File.read(config, program)
+        file = _run_file(config, program)
         name = model or file.model
-        _judge(name, read_config(name, file.registry), file, machines, gpus, given)
-        return
-    if model is None or gpus is None:
+        answer = _planner(file.registry, file.settings.get("trainer")).judge(file, name, machines, gpus)
+    elif model is None or gpus is None:
         missing = "--model" if model is None else "--gpus"
         raise ConfigError(f"{missing} is missing; only --config FILE says it in its place.")
-    work = Workload(
-        dtype=given["dtype"], tokens=given["tokens_per_rank"], micro_batches=given["micro_batches"]
-    )
-    fixed = {name: given[flag] for flag, name in SIZES.items() if given[flag] is not None}
-    facts, run = read_facts(model, registry), Run(work=work)
-    candidates = search(facts, machines, run, fixed, given["recompute"])
-    fits = any(candidate.fits for candidate in candidates)
-    more = None if fits else on_more_gpus(facts, machines, run, fixed, given["recompute"])
-    if given["as_json"]:
-        click.echo(json.dumps(reports.layouts(model, facts, machines, work, candidates, more), indent=1))
     else:
-        count, explain = given["show"], given["explain"]
-        tables.show_layouts(model, facts, machines, run, candidates, more, count, explain=explain)
-    _end(fits)
-
-
-def _end(fits: bool) -> None:
-    """A script may ask for the exit code."""
-    if not fits:
+        name, settings = model, _settings(model, given, program)
+        registry, command = program.plugins.registry, _command(settings)
+        question = PlanQuestion(
+            file=_planned(Path("rlcore plan"), program.run_of(settings)),
+            model=model,
+            machines=machines,
+            sizes={flag: given[flag] for flag in SIZES if given[flag] is not None},
+            recompute=given["recompute"],
+        )
+        answer = _planner(registry, given["trainer"]).search(question)
+    if given["as_json"]:
+        record = _record(name, answer, machines, is_file=config is not None)
+        best = next((layout for layout in answer.layouts if not layout.reason), None)
+        if config is None:
+            record = {**record, "command": f"{command} {best.flags()}" if best else None}
+        click.echo(json.dumps(record, indent=1))
+    elif config is not None:
+        tables.show_judged(name, answer, explain=given["explain"])
+    else:
+        tables.show_layouts(name, machines, answer, given["show"], explain=given["explain"], command=command)
+    if all(layout.reason for layout in answer.layouts):
         click.get_current_context().exit(NOTHING_FITS)
+
+
+def _planner(registry: Registry, name: str | None) -> Planner:
+    """The planner of the trainer `name`, or of the default one. ConfigError where it has none."""
+    default = None if name else registry.default(Kind.TRAINER)
+    entry = default or registry.find(Kind.TRAINER, str(name), "--trainer")
+    config = entry.config
+    assert issubclass(config, TrainerConfig)
+    if not config.planner:
+        raise ConfigError(
+            f"--trainer: {entry.record.name!r} has no planner, so rlcore cannot say what fits on your GPUs."
+        )
+    planner: Planner = Part(name=entry.record.name, factory=config.planner).load()()
+    return planner
+
+
+def _run_file(path: Path, program: Program) -> RunFile:
+    """UserError, also of a name that no run reads."""
+    gpus = gpu_engine(program.plugins.registry)
+    return _planned(path, program.run_file(path, {"engine": gpus.name} if gpus else {}))
+
+
+def _planned(path: Path, file: ProgramRunFile) -> RunFile:
+    return RunFile(path, file.settings, file.program.plugins.registry, file.run, file.configs)
+
+
+def _settings(model: str, given: Mapping[str, Any], program: Program) -> dict[str, Any]:
+    """Those of the run whose layout is searched: what is asked for, and what a GPU has by default."""
+    engine = gpu_engine(program.plugins.registry)
+    settings = {
+        "algo": given["algo"] or "grpo",
+        "model": model,
+        "trainer": given["trainer"],
+        "engine": engine and engine.name,
+        "dtype": given["dtype"] or "bf16",
+        "tokens_per_rank": given["tokens_per_rank"] or 8192,
+        "lora.rank": given["lora_rank"],
+        "lora.targets": given["lora_targets"] or None,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    """What starts the run, without its layout."""
+    return " ".join(
+        ["rlcore train", *(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())]
+    )
 
 
 def _refuse_beside_a_file(given: dict[str, Any]) -> None:
     """The file says these."""
-    for flag in (*SIZES, "recompute"):
-        if given[flag] is not None:
-            raise ConfigError(f"--config and --{flag} exclude each other: the file says the layout.")
+    for name in (*SIZES, "recompute", "trainer", "algo", "dtype", "tokens_per_rank"):
+        if given[name] is not None:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--config and --{flag} exclude each other: the file says the run.")
 
 
-def _judge(
-    model: str,
-    config: Mapping[str, Any],
-    file: File,
-    machines: Machines,
-    gpus: int | None,
-    given: dict[str, Any],
-) -> None:
-    """The layout of the file, and where it does not fit, the nearest one that does."""
-    facts = facts_of(config, f"--model {model}", file.registry)
-    layout = layout_of(file, facts)
-    run = run_of(file, config, facts, layout)
-    others = gpus_beside(file, run)
-    if gpus is not None and gpus < layout.world + sum(others.values()):
-        beside = "".join(f", and {count} for {name}" for name, count in others.items())
-        raise ConfigError(
-            f"--gpus: found {gpus}, expected at least {layout.world} for the train workers{beside}."
-        )
-    whole = Machines(
-        gpus=layout.world, memory=machines.memory, per_node=machines.per_node, host=machines.host
-    )
-    candidate = judge(facts, layout, run, whole)
-    near = None if candidate.fits else nearest(facts, whole, run, layout)
-    bandwidth = Bandwidth(memory=(given["gpu_bandwidth"] or 0) * GB, network=(given["network"] or 0) * GB)
-    best = bounds(facts, run, candidate.needs, bandwidth, machines.per_node) if candidate.needs else Bounds()
-    if given["as_json"]:
-        click.echo(json.dumps(reports.judged(model, facts, whole, candidate, near, best), indent=1))
-    else:
-        tables.show_judged(model, facts, whole, candidate, near, best, explain=given["explain"])
-    _end(candidate.fits)
+def _record(model: str, plan: Plan, machines: Machines, *, is_file: bool) -> Mapping[str, Any]:
+    """What `--json` prints."""
+    layouts = [layout.record() for layout in plan.layouts]
+    nearest = plan.nearest.record() if plan.nearest else None
+    about = {
+        "model": model,
+        "parameters": plan.parameters,
+        "active_parameters": plan.active,
+        "publication_bytes": plan.publication,
+        "cache_bytes_per_token": plan.cache,
+        "usable_bytes": machines.usable,
+        "workload": plan.workload,
+    }
+    if is_file:
+        last = {"nearest": nearest, "apart": plan.apart, "bounds": asdict(plan.bounds)}
+        return {**about, **layouts[0], **last}
+    return {**about, "layouts": layouts, "nearest": nearest, "smaller": plan.smaller or None}
