@@ -8,26 +8,24 @@ import pytest
 from browser import PROGRAM, Browser
 
 from rlcore import Json, Prompt, RunInfo, Sample, Score, Span
-from rlcore.api.config import Config
+from rlcore.tracking.run_files import RunFiles
 from rlcore.tracking.trace import RUN, Trace
-from rlcore_jsonl.tracker import Jsonl
+from rlcore_testing.samples import sample_of
 
 EVIL = "</script><script>alert(1)</script>"
 
 
 def sample(index: int, score: float) -> Sample:
-    return Sample(
+    return sample_of(
+        (3, 4, 5),
         prompt=Prompt(prompt_id="p", text=EVIL, label="21"),
         prompt_ids=(1, 2),
-        group_id=0,
         index=index,
-        rollout_id=f"0.{index}",
-        response_ids=(3, 4, 5),
         loss_mask=(1, 0, 1),
         log_probs=(-0.5, 0.0, -2.0),
         text="2<1>",
         spans=(Span(start=0, version=2), Span(start=2, version=3)),
-        score=Score(value=score),
+        score=Score(value=score, per_token=(1.0, 0.0, 0.0)),
         extras={"advantages": (0.5, 0.0, -1.0), "trained_log_probs": (-0.25, 0.0, -2.0)},
     )
 
@@ -39,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "engine 0.log").write_text("ready\n")
     (folder / "run.toml").write_text('steps = 3\nlr = 0.5\n\n[tracker.post]\ntoken = "hunter2"\n')
-    tracker, trace = Jsonl(Config()), Trace(folder, 2**20)
+    tracker, trace = RunFiles(), Trace(folder, 2**20)
     settings: dict[str, Json] = {"save_rollouts_every": 2}
     tracker.start(RunInfo(folder=folder, settings=settings, plugins={}, step=0, decode=str))
     with trace.span(RUN, "evaluate", step=0):

@@ -1,21 +1,47 @@
 """What `rlcore view` and `rlcore report` read in a run's folder."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from rlcore.tracking.run_files import MetricsFile
 from rlcore.tracking.trace import RUN, Trace
-from rlcore_jsonl.tracker import MetricsFile
-from rlcore_view.answers import Answers
-from rlcore_view.descriptions import described
+from rlcore_view.answers import Answers, described
 from rlcore_view.metrics import MOST_POINTS
+from rlcore_view.samples import binned
 
 
 def test_how_far_a_run_is_and_why_it_ended(folder: Path) -> None:
     (state,) = Answers([folder]).of("runs")
-    assert (state["step"], state["steps"], state["ended"], state["broken"]) == (3, 3, "completed", 0)
+    assert (state["step"], state["steps"], state["ended"], state["status"]) == (3, 3, "completed", "ended")
     assert state["reward"] == 0.75
+    (folder / "trace.json").unlink()
+    for file in ("run.toml", "metrics.jsonl"):
+        os.utime(folder / file, (0, 0))
+    hold = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(); input()"
+    )
+    command = [sys.executable, "-c", hold, str(folder / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        assert Answers([folder]).of("runs")[0]["status"] == "running"
+        run.communicate(b"\n")
+    assert Answers([folder]).of("runs")[0]["status"] == "stopped"
+
+
+def test_a_folder_of_runs_grows_and_forgets_those_that_are_gone(folder: Path, tmp_path: Path) -> None:
+    answers = Answers([tmp_path], folders=True)
+    assert [run["name"] for run in answers.of("runs")] == ["first"]
+    shutil.copytree(folder, tmp_path / "second")
+    assert [run["name"] for run in answers.of("runs")] == ["first", "second"]
+    shutil.rmtree(folder)
+    assert [run and run["name"] for run in answers.of("runs")] == [None, "second"]
 
 
 def test_a_log_has_a_progress_bar_as_it_ended(folder: Path) -> None:
@@ -27,7 +53,7 @@ def test_a_run_of_which_nothing_is_there_yet(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("steps = 3\n")
     answers = Answers([tmp_path])
     (state,) = answers.of("runs")
-    assert (state["step"], state["ended"], state["age"]) == (None, None, None)
+    assert (state["step"], state["ended"], state["status"]) == (None, None, "running")
     assert answers.of("run/0/series")["series"] == {}
     for path in ("trace", "samples", "logs"):
         assert answers.of(f"run/0/{path}") == []
@@ -44,8 +70,8 @@ def test_rows_that_are_added_or_taken_back_are_seen_and_broken_ones_counted(fold
     path = folder / "metrics.jsonl"
     with path.open("a") as file:
         file.write('{"step": 4, "tra\n{"step": 4, "train/loss": 1}\n{"step": 5, "train')
-    (state,) = answers.of("runs")
-    assert (state["step"], state["broken"]) == (4, 1), "the last line is being written"
+    assert answers.of("runs")[0]["step"] == 4, "the last line is being written"
+    assert answers.of("run/0/series")["broken"] == 1
     with path.open("a") as file:
         file.write('/loss": 2}\n')
     assert answers.of("run/0/series")["series"]["train/loss"] == [[4, 5], [1, 2]]
@@ -95,6 +121,18 @@ def test_samples_by_step_and_what_is_known_of_each_token(folder: Path) -> None:
         answers.of("run/0/samples/rollout-2/4")
 
 
+def test_values_are_counted_in_bins() -> None:
+    assert binned([[0, 1, 1, 1], []]) == {
+        "middle": [0, 1],
+        "shares": [[0.25, 0.75], [0, 0]],
+        "mean": [0.75, None],
+    }
+    assert binned([[2.5]]) == {"middle": [2.5], "shares": [[1]], "mean": [2.5]}
+    assert binned([])["middle"] == [0]
+    lengths = binned([[0, 1000], [500]])
+    assert (len(lengths["middle"]), lengths["middle"][10], lengths["shares"][1][10]) == (21, 500, 1)
+
+
 def test_a_line_of_samples_that_is_none_is_left_out(folder: Path) -> None:
     path = folder / "samples" / "rollout-2.jsonl"
     first, *rest = path.read_text().splitlines(keepends=True)
@@ -139,7 +177,7 @@ def test_a_trace_that_grew_over_its_limit_is_read_across_both_files(tmp_path: Pa
 def test_metrics_are_described_by_the_closest_key() -> None:
     found = described(["rollout/reward_mean", "eval/easy/score", "rollout/failed/no_room", "own"])
     assert found["rollout/reward_mean"] == [
-        ["mean of the samples' rewards", "metrics.md", "rollout/reward_mean"]
+        ["mean and standard deviation of the samples' rewards", "metrics.md", "rollout/reward_mean"]
     ]
     assert "greedy exact match" in found["eval/easy/score"][0][0]
     assert all(page == "generators.md" for _, page, _ in found["rollout/failed/no_room"])

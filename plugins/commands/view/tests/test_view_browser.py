@@ -47,9 +47,9 @@ def runs(folder: Path, tmp_path: Path) -> list[Path]:
     return [folder, second]
 
 
-def served(answer: Callable[[str], Json]) -> str:
-    """The address of a page that gets its data from `answer`."""
-    server = PageServer(page.files(), answer, port=0, idle_s=IDLE_S)
+def served(answers: Answers, answer: Callable[[str], Json] | None = None) -> str:
+    """The address of a page about these, that gets its data from `answer`."""
+    server = PageServer(page.files(), answer or answers.of, answers.note, port=0, idle_s=IDLE_S)
     threading.Thread(target=server.run, daemon=True).start()
     return server.url
 
@@ -63,9 +63,13 @@ def see(browser: Browser, tab: str) -> None:
 
 def test_each_tab_shows_two_runs(runs: list[Path], browser: Browser) -> None:
     """In the theme of the system, which may change meanwhile."""
-    browser.open(served(Answers(runs).of))
+    rows = (runs[1] / "metrics.jsonl").read_text().splitlines(keepends=True)
+    nothing = '{"step": %d, "train/advantage_mean": 0, "train/advantage_std": 0}\n'
+    (runs[1] / "metrics.jsonl").write_text("".join([*rows, *(nothing % step for step in range(4, 10))]))
+    browser.open(served(Answers(runs)))
     for tab in SEEN:
         see(browser, tab)
+    assert browser.run("document.getElementById('alerts').innerText.trim()") == "no signal since step 4"
     for theme in ("dark", "light"):
         scheme = {"name": "prefers-color-scheme", "value": theme}
         browser.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -74,17 +78,50 @@ def test_each_tab_shows_two_runs(runs: list[Path], browser: Browser) -> None:
 
 @pytest.mark.full
 def test_a_report_shows_them_too(runs: list[Path], tmp_path: Path, browser: Browser) -> None:
-    """Under the policy of a file, and without a server."""
+    """Under the policy of a file, and without a server. A link opens the same sight of it."""
     report = tmp_path / "both.html"
     assert rlcore(["report", *map(str, runs), "-o", str(report)]) == 0
     browser.open(report.as_uri())
     for tab in ("curves", "samples"):
         see(browser, tab)
+    link = "#samples?show=second&run=second&file=rollout-2&row=1&order=worst&filter=2%3C"
+    browser.open("about:blank")
+    browser.open(report.as_uri() + link)
+    browser.wait("document.querySelector('.item[aria-current=true]')?.dataset.row === '1'")
+    assert browser.run("location.hash") == link
+    assert browser.run("shown().map((run) => run.name)") == ["second"]
+
+
+def test_a_folder_of_runs_is_filtered_compared_and_noted_on(
+    runs: list[Path], tmp_path: Path, browser: Browser
+) -> None:
+    answers = Answers([tmp_path], folders=True)
+    browser.open(served(answers) + "#runs")
+    names = "[...document.querySelectorAll('tbody tr')].map((row) => row.cells[1].innerText).sort().join()"
+    browser.wait(f"{names} === 'first,second'")
+    browser.click("[aria-label='Note on second']")
+    browser.choose("Tags", "slow, low lr")
+    browser.click("#large button")
+    browser.wait("document.querySelector('.tag')?.innerText === 'slow'")
+    shutil.copytree(runs[0], tmp_path / "third")
+    browser.wait(f"{names} === 'first,second,third'")
+    browser.choose("Find a run", "LOW LR")
+    browser.wait(f"{names} === 'second'")
+    browser.click(".tools button")  # Compare these
+    assert browser.run("shown().map((run) => run.name)") == ["second"]
+    assert browser.run("address()") == "#runs?show=second&filter=LOW+LR"
+
+
+def test_evaluations_open_at_a_step_that_all_runs_have(runs: list[Path], browser: Browser) -> None:
+    samples = runs[0] / "samples"
+    shutil.copy(samples / "eval-0.jsonl", samples / "eval-3.jsonl")
+    browser.open(served(Answers(runs)) + "#evaluations")
+    browser.wait("document.querySelector('[aria-label=Step]')?.value === '0'")
 
 
 @pytest.mark.full
 def test_curves_are_smoothed_hidden_and_drawn_over_time(runs: list[Path], browser: Browser) -> None:
-    browser.open(served(Answers(runs).of) + "#curves")
+    browser.open(served(Answers(runs)) + "#curves")
 
     def curves(count: int) -> list[dict[str, Json]]:
         found: list[dict[str, Json]] = browser.wait(f"{REWARD}?.length === {count} && {REWARD}")
@@ -97,6 +134,10 @@ def test_curves_are_smoothed_hidden_and_drawn_over_time(runs: list[Path], browse
     assert (raw["y"], raw["opacity"]) == (first["y"], 0.25)
     assert smooth["y"] == pytest.approx([0.25, (0.25 / 2 + 0.5) / 1.5, (0.25 / 4 + 0.5 / 2 + 0.75) / 1.75])
     browser.click("[aria-label='rollout/reward_mean larger']")
+    assert browser.run("csvOf('rollout/reward_mean')").splitlines()[:2] == [
+        "run,step,rollout/reward_mean",
+        "first,1,0.25",
+    ]
     assert browser.wait("document.querySelectorAll('#large .legend .traces').length") == 2
     browser.run("document.getElementById('large').close()")
     browser.click("[aria-label='train/clip_fraction larger']")
@@ -114,7 +155,7 @@ def test_samples_are_sorted_by_reward_and_found_by_text(folder: Path, browser: B
     """Of another step, the first one is open, unless the same prompt is in the same row."""
     evaluation = folder / "samples" / "eval-0.jsonl"
     evaluation.write_text(evaluation.read_text().replace('"prompt": "', '"prompt": "other ') * 4)
-    browser.open(served(Answers([folder]).of) + "#samples")
+    browser.open(served(Answers([folder])) + "#samples")
     scores = """[...document.querySelectorAll(".item .score")].map((one) => one.textContent).join(" ")"""
     browser.wait(f"{scores} === '0.75 0.5 0.25 0'")
     open_row = "document.querySelector('.item[aria-current=true]').dataset.row"
@@ -138,6 +179,7 @@ def tint(name: str, percent: int) -> str:
 
 COLORS = {
     "advantage": [tint("good", 34), "transparent", tint("bad", 60)],
+    "reward": [tint("good", 60), "transparent", "transparent"],
     "log_prob": [tint("bad", 21), "transparent", tint("bad", 60)],
     "ratio": [tint("good", 60), "transparent", "transparent"],
     "mask": [tint("accent", 39), "transparent", tint("accent", 39)],
@@ -148,7 +190,7 @@ COLORS = {
 
 @pytest.mark.full
 def test_tokens_are_coloured_by_each_of_their_values(folder: Path, browser: Browser) -> None:
-    browser.open(served(Answers([folder]).of) + "#samples")
+    browser.open(served(Answers([folder])) + "#samples")
     for by, expected in COLORS.items():
         browser.choose("Colour", by)
         found = browser.run(
@@ -163,6 +205,21 @@ def test_tokens_are_coloured_by_each_of_their_values(folder: Path, browser: Brow
     browser.wait("document.getElementById('tip').hidden")
 
 
+def test_samples_without_an_advantage_say_so_and_are_spread_over_steps(
+    folder: Path, browser: Browser
+) -> None:
+    saved = folder / "samples" / "rollout-2.jsonl"
+    flat = saved.read_text().replace('"advantages": [0.5, 0.0, -1.0]', '"advantages": [0.0, 0.0, 0.0]')
+    (folder / "samples" / "rollout-4.jsonl").write_text(flat)
+    browser.open(served(Answers([folder])) + "#samples?spread=true")
+    browser.wait("document.querySelector('.legend')?.innerText.includes('every advantage is 0')")
+    drawn = browser.wait("[...document.querySelectorAll('.split.even .plot')][0]?.data")
+    shares, mean = drawn
+    assert (shares["x"], shares["y"][0], shares["y"][-1]) == ([2, 4], 0, 0.75)
+    assert [row for row in shares["z"] if any(row)] == [[0.25, 0.25]] * 4
+    assert mean["y"] == [0.375, 0.375]
+
+
 def test_a_late_answer_does_not_replace_the_tab_that_was_chosen_meanwhile(
     folder: Path, browser: Browser
 ) -> None:
@@ -174,7 +231,7 @@ def test_a_late_answer_does_not_replace_the_tab_that_was_chosen_meanwhile(
             assert chosen.wait(IDLE_S)
         return answers.of(path)
 
-    browser.open(served(late) + "#samples")
+    browser.open(served(answers, late) + "#samples")
     browser.click("[aria-label=Earlier]")
     assert asked.wait(IDLE_S)
     browser.run("location.hash = 'settings'")

@@ -7,13 +7,15 @@ import re
 import subprocess
 import sys
 import time
+import urllib.request
 import webbrowser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlcore_cli.main import run as rlcore
+import rlcore
+from rlcore_cli.main import run as command_line
 from rlcore_view import page
 from rlcore_view.answers import Answers
 from rlcore_view.command import open_browser
@@ -32,7 +34,7 @@ def _held(html: str) -> dict[str, Any]:
 def test_a_report_is_one_file_with_all_that_it_needs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(["report", str(folder)]) == 0
+    assert command_line(["report", str(folder)]) == 0
     assert capsys.readouterr().out.startswith(f"{folder}/report.html (")
     html = (folder / "report.html").read_text()
     assert not re.search(r'<(script src|link rel="stylesheet")', html)
@@ -63,16 +65,25 @@ def test_sigterm_ends_the_page_and_leaves_nothing_behind(folder: Path, tmp_path:
     assert not list(tmp_path.glob("rlcore-view-*"))
 
 
+def test_a_run_of_a_notebook_opens_its_page(folder: Path) -> None:
+    run = rlcore.Run(folder)
+    with urllib.request.urlopen(run.view() + "data/runs", timeout=60) as answer:
+        assert json.load(answer)[0]["name"] == "first"
+    (folder / "run.toml").unlink()
+    with pytest.raises(rlcore.UserError, match=r"no run\.toml in it"):
+        run.view()
+
+
 @pytest.mark.parametrize("command", ["view", "report"])
 def test_what_is_no_run_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rlcore([command, str(tmp_path)]) == 2
+    assert command_line([command, str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: no run.toml in it, so it is not a run of rlcore.\n"
-    assert rlcore([command, str(tmp_path / "a")]) == 2
+    assert command_line([command, str(tmp_path / "a")]) == 2
     assert (
         capsys.readouterr().err == f"error: {tmp_path}/a: there is no such folder, expected that of a run.\n"
     )
     (tmp_path / "run.toml").write_text("")
-    assert rlcore([command, str(tmp_path), f"{tmp_path}/."]) == 2
+    assert command_line([command, str(tmp_path), f"{tmp_path}/."]) == 2
     assert "is named twice" in capsys.readouterr().err
 
 
@@ -80,7 +91,7 @@ def test_a_report_that_cannot_be_written_is_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "file").touch()
-    assert rlcore(["report", str(folder), "-o", str(folder / "file" / "a.html")]) == 2
+    assert command_line(["report", str(folder), "-o", str(folder / "file" / "a.html")]) == 2
     assert "a.html could not be written" in capsys.readouterr().err
 
 

@@ -23,7 +23,8 @@ from rlcore_view.server import PageServer
 
 @pytest.fixture
 def url(folder: Path) -> Iterator[str]:
-    server = PageServer(page.files(), Answers([folder]).of, port=0, idle_s=2)
+    answers = Answers([folder])
+    server = PageServer(page.files(), answers.of, answers.note, port=0, idle_s=2)
     thread = threading.Thread(target=server.run)
     thread.start()
     yield server.url
@@ -31,8 +32,8 @@ def url(folder: Path) -> Iterator[str]:
     assert not thread.is_alive(), "it ends when nobody asks"
 
 
-def get(url: str) -> tuple[int, bytes]:
-    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+def get(url: str, data: bytes | None = None) -> tuple[int, bytes]:
+    request = urllib.request.Request(url, data, headers={"Accept-Encoding": "gzip"})
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
             body = answer.read()
@@ -65,6 +66,28 @@ def test_who_has_the_token_gets_the_page_and_nothing_else(url: str, folder: Path
     (folder / "samples" / "eval-0.jsonl").unlink()
     (folder / "samples" / "eval-0.jsonl").mkdir()
     assert get(f"{url}data/run/0/samples/eval-0/0")[0] == 500
+
+
+def test_the_one_thing_to_be_written_is_a_note(url: str, folder: Path) -> None:
+    note = b'{"tags": ["lr"], "note": "best so far"}'
+    before = sorted(folder.rglob("*"))
+    for path, data, status in (
+        ("note/run/1", note, 404),
+        ("note/run/0/series", note, 404),
+        ("note/..", note, 404),
+        ("data/run/0/settings", note, 404),
+        ("note/run/0", b"{", 400),
+        ("note/run/0", b'{"tags": ["lr"], "note": "", "path": "run.toml"}', 400),
+        ("note/run/0", b'{"tags": [1], "note": ""}', 400),
+        ("note/run/0", b" " * 2**17, 413),
+    ):
+        with contextlib.suppress(urllib.error.URLError):  # the body is not read
+            assert get(url + path, data)[0] == status, path
+    assert get(url.rsplit("/", 2)[0] + "/wrong/note/run/0", note)[0] == 403
+    assert sorted(folder.rglob("*")) == before
+    assert get(f"{url}note/run/0", note)[0] == 200
+    assert json.loads(get(f"{url}data/runs")[1])[0]["tags"] == ["lr"]
+    assert json.loads((folder / "notes.json").read_text()) == json.loads(note)
 
 
 def test_a_browser_may_leave_between_two_requests(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """`rlcore view` and `rlcore report`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -17,6 +15,7 @@ from rlcore import ConfigError, replace_file
 from rlcore_view import page
 from rlcore_view.answers import Answers
 from rlcore_view.report import held
+from rlcore_view.run_folder import runs_in
 from rlcore_view.server import HOST, PageServer
 
 RUNS = click.argument("runs", metavar="RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -34,17 +33,21 @@ RUNS = click.argument("runs", metavar="RUN…", nargs=-1, required=True, type=cl
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def view(runs: tuple[Path, ...], port: int, idle: float, no_browser: bool) -> None:
-    """Show runs in the browser, while they go on or afterwards. It needs only their folders."""
-    answers = Answers(runs)
+    """Show runs in the browser, while they go on or afterwards. It needs only their folders.
+
+    RUN: the folder of a run, or a folder of runs.
+    """
+    answers = Answers(runs, folders=True)
     try:
-        server = PageServer(page.files(), answers.of, port=port, idle_s=idle * 60)
+        server = PageServer(page.files(), answers.of, answers.note, port=port, idle_s=idle * 60)
     except OSError as error:
         raise ConfigError(f"--port {port}: {HOST} refuses it: {error.strerror}.") from error
-    click.echo(f"{server.url}\nCtrl-C ends it, and so do {idle:g} minutes without a look.")
+    url = server.url + ("#runs" if any(map(runs_in, runs)) else "")
+    click.echo(f"{url}\nCtrl-C ends it, and so do {idle:g} minutes without a look.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     with contextlib.suppress(KeyboardInterrupt), TemporaryDirectory(prefix="rlcore-view-") as folder:
         if not no_browser and has_screen():
-            open_browser(server.url, Path(folder))
+            open_browser(url, Path(folder))
         server.run()
 
 

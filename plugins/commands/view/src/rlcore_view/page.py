@@ -1,7 +1,5 @@
 """The page's files, and the one file that is all of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -15,7 +13,7 @@ TYPES = {
     "js": "text/javascript; charset=utf-8",
     "json": "application/json",
 }
-_SCRIPTS = ("common.js", "curves.js", "samples.js", "timeline.js", "tables.js", "app.js")
+_SCRIPTS = ("common.js", "runs.js", "curves.js", "samples.js", "timeline.js", "tables.js", "app.js")
 
 
 def files() -> dict[str, bytes]:

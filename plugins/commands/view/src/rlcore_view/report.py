@@ -1,18 +1,16 @@
 """`rlcore report`: what a report holds, of all that the page could ask for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rlcore import Json
 from rlcore_view.answers import Answers
 
 FILES = 6
-"""Of evaluations, and of rollouts: the newest, with the first."""
+"""How many evaluations, and how many rollouts, a report holds: the newest, and the first."""
 SAMPLES = 40
 """Whole samples of a file: those with the best and the worst scores, half and half."""
 STEPS = 4
-"""Of the timeline: the newest, with the slowest."""
+"""How many steps of the timeline a report holds: the newest, and the slowest."""
 
 
 def held(answers: Answers) -> dict[str, Json]:
@@ -25,7 +23,14 @@ def held(answers: Answers) -> dict[str, Json]:
 
 
 def _paths(answers: Answers, run: str) -> Iterator[str]:
-    yield from (f"{run}/series", f"{run}/dropped", f"{run}/settings", f"{run}/trace", f"{run}/samples")
+    yield from (
+        f"{run}/series",
+        f"{run}/alerts",
+        f"{run}/dropped",
+        f"{run}/settings",
+        f"{run}/trace",
+        f"{run}/samples",
+    )
     bars = answers.of(f"{run}/trace")
     # the first step is slow in every run
     slowest = [bar["slowest"] for bar in sorted(bars[1:], key=lambda bar: -bar["longest"])[:1]]

@@ -1,7 +1,5 @@
 """The server of the page: on loopback, for whoever has the token, until nobody asks any more."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -13,13 +11,15 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
-from rlcore import Json
+from rlcore import Json, RlcoreError, parse_json
 from rlcore_view.page import TYPES
 
 HOST = "127.0.0.1"
 REQUEST_SECONDS = 30
 """Time of a client for its request, and for taking the answer."""
 LOOK_SECONDS = 0.5
+MOST_POSTED = 2**16
+"""Bytes of a note."""
 SMALL = 2048
 """Bytes that are not worth packing."""
 _HEADERS = {
@@ -33,13 +33,22 @@ _HEADERS = {
 
 
 class PageServer:
-    """Serves `files`, and under `data/` what `answer` says, at `url`. KeyError of it is a 404."""
+    """Serves `files`, and under `data/` what `answer` says, at `url`. KeyError of it is a 404.
+
+    What is posted under `note/` goes to `note`, and a ValueError of it is a 400.
+    """
 
     def __init__(
-        self, files: Mapping[str, bytes], answer: Callable[[str], Json], *, port: int, idle_s: float
+        self,
+        files: Mapping[str, bytes],
+        answer: Callable[[str], Json],
+        note: Callable[[str, Json], None],
+        *,
+        port: int,
+        idle_s: float,
     ) -> None:
         """Raises `OSError` where the port is taken; 0 takes a free one."""
-        self._files, self._answer, self._idle_s = files, answer, idle_s
+        self._files, self._answer, self._note, self._idle_s = files, answer, note, idle_s
         self._token = secrets.token_urlsafe(24)
         self._asking = threading.Lock()  # what was read of the files is shared
         self._last = time.monotonic()
@@ -55,6 +64,9 @@ class PageServer:
 
             def do_GET(self) -> None:
                 owner._serve(self)
+
+            def do_POST(self) -> None:
+                owner._take(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody reads it."""
@@ -75,22 +87,49 @@ class PageServer:
             self._server.server_close()
             thread.join()
 
-    def _serve(self, request: BaseHTTPRequestHandler) -> None:
+    def _path(self, request: BaseHTTPRequestHandler) -> str | None:
+        """What is asked for; None: by somebody without the token, who has been refused."""
         _, token, path = (request.path.partition("?")[0] + "//").split("/", 2)
-        path = path.removesuffix("//")
         if not secrets.compare_digest(token.encode(), self._token.encode()):
             request.send_error(HTTPStatus.FORBIDDEN, "the address lacks the token that rlcore view printed")
-            return
+            return None
         self._last = time.monotonic()
+        return path.removesuffix("//")
+
+    def _serve(self, request: BaseHTTPRequestHandler) -> None:
+        if (path := self._path(request)) is None:
+            return
         try:
             body, kind = self._body(path or "index.html")
         except KeyError:
             request.send_error(HTTPStatus.NOT_FOUND)
-            return
         except (OSError, ValueError) as error:  # of a file that is gone, unreadable or damaged
             request.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=str(error))
+        else:
+            _send(request, body, kind)
+
+    def _take(self, request: BaseHTTPRequestHandler) -> None:
+        request.close_connection = True  # of what is refused, the body is not read
+        if (path := self._path(request)) is None:
             return
-        _send(request, body, kind)
+        length = request.headers.get("Content-Length", "")
+        if not (length.isdecimal() and int(length) <= MOST_POSTED):
+            request.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        place, _, name = path.partition("/")
+        try:
+            if place != "note":
+                raise KeyError(path)
+            with self._asking:
+                self._note(name, parse_json(request.rfile.read(int(length))))
+        except KeyError:
+            request.send_error(HTTPStatus.NOT_FOUND)
+        except ValueError as error:
+            request.send_error(HTTPStatus.BAD_REQUEST, explain=str(error))
+        except (OSError, RlcoreError) as error:  # of a disk that is full, or that others own
+            request.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=str(error))
+        else:
+            _send(request, b"null", TYPES["json"])
 
     def _body(self, path: str) -> tuple[bytes, str]:
         if path in self._files:

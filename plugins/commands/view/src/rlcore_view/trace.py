@@ -1,7 +1,6 @@
 """`trace.json` step by step: what took how long, and every request of one step."""
 
-from __future__ import annotations
-
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,8 @@ MOST_SPANS = 20_000
 """Spans of one step that are shown."""
 READ_BYTES = 16 * 2**20
 """How far a step is read: a span stands where it ended, which may be steps later."""
+END_BYTES = 4096
+"""The bytes at the end of the file that hold the end of the run."""
 _RUN = b'"cat": "run"'
 _PHASES = ("rollout", "train", "publish", "evaluate", "checkpoint")
 
@@ -36,7 +37,6 @@ class _File:
     inode: int
     offset: int = 0
     phases: list[Phase] = field(default_factory=list)
-    reason: str | None = None
 
 
 class Trace:
@@ -47,9 +47,15 @@ class Trace:
         self._files: dict[int, _File] = {}
 
     def ended(self) -> str | None:
-        """Why the run has ended; None where nobody knows, as while it goes on."""
-        files = self._read()
-        return files[-1][1].reason if files else None
+        """Why the run has ended, by the end of the file; None where nobody knows, as while it goes on."""
+        try:
+            with (self._folder / TRACE_FILES[-1]).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
+                last = file.read().rstrip().rpartition(b"\n")[2]
+        except OSError:
+            return None
+        event = _event(last) or {}
+        return event["args"]["reason"] if event.get("ph") == "i" else None
 
     def overview(self) -> Json:
         """For each step, or the mean of several, the seconds of each phase. Empty: there is no trace.
@@ -66,7 +72,8 @@ class Trace:
                 for phase in phases:
                     seconds[phase.name] = seconds.get(phase.name, 0) + (phase.end - phase.begin) / 1e6
             mean = {name: round(value / len(part), 6) for name, value in seconds.items()}
-            longest, slowest = max((_seconds(phases), -number) for number, phases in part)
+            whole = [(sum(phase.end - phase.begin for phase in phases) / 1e6, -step) for step, phases in part]
+            longest, slowest = max(whole)
             about = {"from": part[0][0], "to": part[-1][0], "slowest": -slowest, "longest": round(longest, 6)}
             bars.append({**about, "seconds": mean})
         return bars
@@ -81,9 +88,8 @@ class Trace:
         place = places[-1]  # a resumed run takes some again
         phases = steps[place][1]
         # an evaluation beside the training may have begun steps before
-        begin = next(
-            (phase.begin for phase in phases if phase.name == "rollout"), min(phase.begin for phase in phases)
-        )
+        first = min(phase.begin for phase in phases)
+        begin = next((phase.begin for phase in phases if phase.name == "rollout"), first)
         end = max(phase.end for phase in phases)
         before = steps[place - 1][1][-1].place if place else None
         spans: list[Json] = []
@@ -95,16 +101,9 @@ class Trace:
             if len(spans) == MOST_SPANS:
                 cut = True
                 break
-            spans.append(
-                {
-                    "track": event["cat"],
-                    "lane": event["tid"],
-                    "name": event["name"],
-                    "begin": round((start - begin) / 1e6, 6),
-                    "end": round((stop - begin) / 1e6, 6),
-                    "about": event.get("args", {}),
-                }
-            )
+            times = {"begin": round((start - begin) / 1e6, 6), "end": round((stop - begin) / 1e6, 6)}
+            names = {"track": event["cat"], "lane": event["tid"], "name": event["name"]}
+            spans.append({**names, **times, "about": event.get("args", {})})
         return {"step": number, "seconds": (end - begin) / 1e6, "spans": spans, "cut": cut}
 
     def _read(self) -> list[tuple[Path, _File]]:
@@ -169,24 +168,10 @@ def _read_on(path: Path, file: _File) -> None:
 
 def _add(event: dict[str, Json], file: _File) -> None:
     if event["ph"] == "i":
-        file.reason = event["args"]["reason"]
         return
-    file.reason = None  # the run was resumed
-    step = event["args"].get("step")
-    file.phases.append(
-        Phase(
-            name=event["name"],
-            begin=event["ts"],
-            end=event["ts"] + event["dur"],
-            step=step,
-            place=(file.inode, file.offset),
-        )
-    )
-
-
-def _seconds(phases: list[Phase]) -> float:
-    """Of all phases together."""
-    return sum(phase.end - phase.begin for phase in phases) / 1e6
+    begin, place = event["ts"], (file.inode, file.offset)
+    end, step = begin + event["dur"], event["args"].get("step")
+    file.phases.append(Phase(name=event["name"], begin=begin, end=end, step=step, place=place))
 
 
 def _number(phases: list[Phase]) -> int:

@@ -5,10 +5,11 @@ const HELD = document.getElementById("data").textContent; // of a report; empty 
 const DATA = HELD ? JSON.parse(HELD) : null;
 const COLORS = ["#3b6fd4", "#e07b28", "#2a9d76", "#c2457f", "#8a63c9", "#b08a1e", "#3aa3c4", "#8c5a44"];
 const PHASES = {
-  rollout: "#7aa5e8", generate: "#7aa5e8", reward: "#3bab78", train: "#ee9a4d", publish: "#b183d6",
+  rollout: "#7aa5e8", generate: "#7aa5e8", "generate for evaluation": "#4bb8c4", reward: "#3bab78", train: "#ee9a4d", publish: "#b183d6",
   evaluate: "#4bb8c4", checkpoint: "#98a2b3",
 };
-const state = { runs: [], shown: new Set(), tab: "curves" };
+// `shown`: place of a run → which colour it has
+const state = { runs: [], shown: new Map(), tab: "curves" };
 
 async function load(path) {
   if (DATA) return path in DATA ? DATA[path] : null;
@@ -51,9 +52,18 @@ const seconds = (value) => {
 };
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 const color = (place) => COLORS[place % COLORS.length];
-const dot = (place) => el("span", { class: "dot", style: `background:${color(place)}` });
+const runColor = (place) => (state.shown.has(place) ? color(state.shown.get(place)) : "var(--muted)");
+const dot = (place) => el("span", { class: "dot", style: `background:${runColor(place)}` });
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const shown = () => state.runs.map((run, place) => ({ ...run, place })).filter((run) => state.shown.has(run.place));
+// A run whose folder is gone is null.
+const known = () => state.runs.map((run, place) => run && { ...run, place }).filter((run) => run);
+const shown = () => known().filter((run) => state.shown.has(run.place));
+
+function choose(place, on = true) {
+  if (!on) return state.shown.delete(place);
+  const used = [...state.shown.values()];
+  if (!state.shown.has(place)) state.shown.set(place, [...Array(used.length + 1).keys()].find((slot) => !used.includes(slot)));
+}
 
 // A metric's name, as a link to what the tab Metrics says of it. Without a description, the name alone.
 function metricName(name, texts) {

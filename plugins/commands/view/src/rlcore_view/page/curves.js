@@ -5,7 +5,7 @@ const OVERVIEW = [
   /^rollout\/reward_mean$/, /^eval\/[^/]+\/score$/, /^train\/(loss|accuracy|reward_margin)$/,
   /^rollout\/response_length_mean$/, /^rollout\/truncated$/, /^train\/entropy$/, /^train\/grad_norm$/,
   /^train\/kl_(engine|reference|teacher)$/, /^train\/clip_fraction$/, /^critic\/explained_variance$/,
-  /^rollout\/(staleness|groups_dropped|tokens_per_s)$/, /^time\/step_s$/,
+  /^rollout\/(staleness|groups_dropped|tokens_per_s)$/, /^time\/step_s$/, /^perf\/(host|gpu)_memory_gb$/,
 ];
 const AXES = { step: "step", seconds: "time", tokens: "response tokens" };
 const curves = { filter: "", smooth: 0, axis: "step", log: false, open: new Set(["overview"]), series: [], texts: {} };
@@ -20,10 +20,10 @@ curves.show = async (main) => {
     const why = runs.length ? "The run has written no row yet. This page follows it." : "Choose a run above.";
     return put(main, empty("No metrics yet", why));
   }
-  const known = JSON.stringify([names, runs.map((run) => [run.place, run.broken])]);
-  if (curves.known === known && curves.body.isConnected && curves.theme === css("--back")) return redraw(curves.body);
+  const sight = JSON.stringify([names, curves.series.map((run) => [run.place, run.broken])]);
+  if (curves.sight === sight && curves.body.isConnected && curves.theme === css("--back")) return redraw(curves.body);
   const body = el("div");
-  Object.assign(curves, { known, body, theme: css("--back") });
+  Object.assign(curves, { sight, body, theme: css("--back") });
   curves.fill = () => put(body, ...sections(names));
   put(main, broken(), curves.tools(), await differences(runs), body);
   curves.fill();
@@ -50,7 +50,7 @@ curves.tools = () => {
 };
 
 function broken() {
-  const runs = shown().filter((run) => run.broken);
+  const runs = curves.series.filter((run) => run.broken);
   if (!runs.length) return null;
   const said = runs.map((run) => `${run.broken} line${run.broken > 1 ? "s" : ""} of ${run.name}/metrics.jsonl`);
   return el("div", { class: "note" }, `Not shown, for they cannot be read: ${said.join(", ")}.`);
@@ -101,9 +101,28 @@ function enlarge(name) {
   const box = document.getElementById("large");
   const texts = (curves.texts[name] || []).map(([said]) => el("div", { class: "muted" }, said));
   const close = el("button", { onclick: () => box.close() }, "Close");
-  put(box, el("header", {}, el("h2", {}, metricName(name, curves.texts)), close), ...texts, plot);
+  const file = name.replaceAll("/", "_");
+  const png = el("button", { onclick: () => Plotly.downloadImage(
+    { data: plot.data, layout: { ...plot.layout, paper_bgcolor: css("--card"), title: { text: name }, margin: { l: 60, r: 20, t: 60, b: 50 } } },
+    { format: "png", scale: 2, width: 1000, height: 560, filename: file }) }, "PNG");
+  const csv = el("button", { onclick: () => download(`${file}.csv`, csvOf(name)) }, "CSV");
+  put(box, el("header", {}, el("h2", {}, metricName(name, curves.texts)), csv, png, close), ...texts, plot);
   box.showModal();
   drawCurve(plot, name, true);
+}
+
+// The values as they were measured: neither smoothed nor hidden by a scale.
+function csvOf(name) {
+  const cell = (said) => (/[",\n]/.test(said) ? `"${said.replaceAll('"', '""')}"` : said);
+  const rows = curves.series.filter((run) => run.series[name]).flatMap((run) =>
+    run.series[name][0].map((step, i) => [cell(run.name), step, run.series[name][1][i] ?? ""]));
+  return [["run", "step", cell(name)], ...rows].map((row) => row.join(",") + "\n").join("");
+}
+
+function download(name, content) {
+  const link = el("a", { download: name, href: URL.createObjectURL(new Blob([content], { type: "text/csv" })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 function drawCurve(node, name, large = false) {
@@ -112,7 +131,7 @@ function drawCurve(node, name, large = false) {
     if (!run.series[name]) continue;
     const [steps, values] = run.series[name];
     const x = steps.map((step) => along(run.axes, step));
-    const line = { color: color(run.place), width: large ? 2 : 1.6 };
+    const line = { color: runColor(run.place), width: large ? 2 : 1.6 };
     const few = values.length <= 40;
     const mode = few ? "lines+markers" : "lines";
     const common = { x, name: run.name, marker: { size: 4 }, hovertemplate: "%{y:.5~g}", type: "scatter" };

@@ -6,7 +6,7 @@ const ORDERS = {
   row: ["as they came", (a, b) => a.row - b.row], long: ["longest first", (a, b) => b.tokens - a.tokens],
 };
 const LISTED = 200;
-const samples = { run: null, file: null, order: "best", filter: "", row: null, prompt: null, by: "advantage" };
+const samples = { run: null, file: null, order: "best", filter: "", row: null, prompt: null, by: "advantage", spread: false };
 
 const worth = (row) => (row.score === null || row.score === undefined ? -Infinity : row.score);
 
@@ -28,7 +28,7 @@ samples.show = async (main) => {
   const detail = el("div", { class: "card" });
   samples.rows = rows;
   samples.parts = { list, detail };
-  put(main, samples.tools(files, chooseRun), ...samples.notes(listed),
+  put(main, samples.tools(files, chooseRun), ...samples.notes(listed), spreadOf(files),
     el("div", { class: "split" }, list, detail));
   fillList();
 };
@@ -49,6 +49,40 @@ samples.tools = (files, chooseRun) => {
       (value) => { samples.order = value; fillList(); }),
     search, el("span", { class: "muted", id: "count" }));
 };
+
+// How rewards and lengths are spread at each step; a click opens the samples of it.
+function spreadOf(files) {
+  const { kind } = files.find((file) => file.name === samples.file);
+  const same = files.filter((file) => file.kind === kind);
+  if (same.length < 2) return null;
+  const box = el("div", { class: "split even" });
+  const fill = async () => {
+    samples.spread = details.open;
+    if (!details.open || box.childElementCount) return;
+    const found = ((await load(`run/${samples.run}/spread`)) || {})[kind];
+    if (!found) return;
+    const titles = { reward: "Rewards", tokens: "Tokens of a response" };
+    for (const [name, title] of Object.entries(titles)) {
+      const plot = el("div", { class: "plot" });
+      box.append(el("section", { class: "card metric" }, el("h3", {}, title), plot));
+      drawSpread(plot, found, found[name], title);
+    }
+  };
+  const details = el("details", { ontoggle: fill, open: samples.spread },
+    el("summary", {}, "Rewards and lengths over the steps ", el("span", { class: "muted" }, kind === "eval" ? "of evaluations" : "of rollouts")), box);
+  return details;
+}
+
+function drawSpread(plot, { files, steps }, { middle, shares, mean }, title) {
+  const all = { x: steps, hovertemplate: "step %{x}<br>%{y:.4~g}: %{z:.0%}<extra></extra>" };
+  draw(plot, [
+    { ...all, type: "heatmap", y: middle, z: middle.map((_, i) => shares.map((of) => of[i])), zmin: 0, showscale: false,
+      colorscale: [[0, "00"], [0.05, "40"], [0.3, "a0"], [1, "ff"]].map(([share, strength]) => [share, css("--accent") + strength]) },
+    { type: "scatter", mode: "lines+markers", x: steps, y: mean, line: { color: css("--ink"), width: 1.5 }, marker: { size: 4 }, name: "mean",
+      hovertemplate: "mean %{y:.4~g}<extra></extra>" },
+  ], { hovermode: "closest", xaxis: { title: { text: "step" }, zeroline: false }, yaxis: { zeroline: false }, margin: { l: 44, r: 10, t: 6, b: 36 } });
+  plot.on("plotly_click", ({ points }) => { samples.file = files[steps.indexOf(points[0].x)]; refresh(); });
+}
 
 samples.notes = (listed) => {
   if (!listed) return [el("div", { class: "note" }, "The report does not hold the samples of this step.")];
@@ -76,8 +110,10 @@ function fillList() {
     put(list, empty("Nothing found", ""));
     return put(detail);
   }
-  const held = found.find((row) => row.row === samples.row && row.prompt === samples.prompt);
+  const held = found.find((row) => row.row === samples.row && [row.prompt, null].includes(samples.prompt));
   openSample((held || found[0]).row);
+  const current = list.querySelector("[aria-current=true]");
+  if (current) list.scrollTop = current.offsetTop - list.offsetTop - 80;
 }
 
 function scoreOf(row) {
@@ -144,6 +180,7 @@ function columnsOf(sample) {
     mask: { said: "mask", values: saved.loss_mask, kind: "mask" },
     log_prob: { said: "log-prob", values: saved.log_probs, kind: "below" },
   };
+  if (saved.rewards) found.reward = { said: "reward", values: saved.rewards, kind: "both" };
   if (extras.advantages) found.advantage = { said: "advantage", values: extras.advantages, kind: "both" };
   if (extras.trained_log_probs) {
     const ratio = extras.trained_log_probs.map((trained, i) => (trained === null ? null : Math.exp(trained - saved.log_probs[i])));
@@ -212,19 +249,22 @@ function scaleOf(column, mask) {
       legend: [...versions.slice(0, 12).map((version) => swatch(colorOf(version), version < 0 ? "recorded" : `version ${version}`)),
         ...(versions.length > 12 ? [el("span", {}, `and ${versions.length - 12} more`)] : [])] };
   }
+  const none = { ratio: Math.log(1.001), both: 0, below: 0 }[column.kind];
+  if (live.every((value) => Math.abs(column.kind === "ratio" ? Math.log(value) : value) <= none)) {
+    return { color: () => "transparent", legend: [el("b", {}, `every ${column.said} is ${column.kind === "ratio" ? 1 : 0}`), ...marked] };
+  }
   if (column.kind === "below") {
-    const low = Math.min(-1e-9, ...live);
+    const low = Math.min(...live);
     return { color: off((value) => tint("bad", value / low)),
       legend: [ramp("0 ", `${tint("bad", 0)}, ${tint("bad", 1)}`, "", number(low, 3)), ...marked] };
   }
   // the others have a middle: 0, or of a ratio 1, by its logarithm
   const middle = column.kind === "ratio" ? Math.log : (value) => value;
   const back = column.kind === "ratio" ? Math.exp : (value) => value;
-  const size = Math.max(1e-9, ...live.map((value) => Math.abs(middle(value))));
-  const flat = size < 1e-3 && column.kind === "ratio";
+  const size = Math.max(...live.map((value) => Math.abs(middle(value))));
   return {
-    color: off((value) => (flat || !middle(value) ? "transparent" : tint(middle(value) > 0 ? "good" : "bad", middle(value) / size))),
-    legend: flat ? [el("span", {}, "every ratio is 1")] : [ramp(number(back(-size), 3) + " ",
+    color: off((value) => (!middle(value) ? "transparent" : tint(middle(value) > 0 ? "good" : "bad", middle(value) / size))),
+    legend: [ramp(number(back(-size), 3) + " ",
       `${tint("bad", 1)}, transparent, ${tint("good", 1)}`, "", number(back(size), 3)), ...marked],
   };
 }

@@ -50,7 +50,9 @@ evaluations.fill = async (box, runs) => {
   const steps = [...new Set(files.flatMap((some) => (some || []).filter((file) => file.kind === "eval").map((file) => file.step)))]
     .sort((a, b) => a - b);
   if (!steps.length) return put(box, empty("No answers were saved", ""));
-  if (!steps.includes(evaluations.step)) evaluations.step = steps.at(-1);
+  const having = files.filter((some) => (some || []).some((file) => file.kind === "eval"));
+  const all = steps.filter((step) => having.every((some) => some.some((file) => file.kind === "eval" && file.step === step)));
+  if (!steps.includes(evaluations.step)) evaluations.step = all.at(-1) ?? steps.at(-1);
   const again = () => evaluations.fill(box, runs);
   const found = await Promise.all(runs.map((run) => load(`run/${run.place}/samples/eval-${evaluations.step}`)));
   const sets = [...new Set(found.flatMap((one) => (one ? one.rows : []).map((row) => row.set)))].sort();
@@ -70,7 +72,7 @@ evaluations.fill = async (box, runs) => {
   const chosen = [...answers.values()].filter(({ row, runs: some }) =>
     !word || [row.prompt, ...some.flat().map((one) => one.response)].join("\n").toLowerCase().includes(word));
   put(box, el("h2", {}, "Answers"),
-    el("div", { class: "tools" }, choice("Step", steps.map((step) => [step, step]), evaluations.step, (value) => { evaluations.step = +value; again(); }),
+    el("div", { class: "tools" }, choice("Step", steps.map((step) => [step, all.includes(step) ? step : `${step}, not of all`]), evaluations.step, (value) => { evaluations.step = +value; again(); }),
       choice("Set", sets.map((set) => [set, set]), evaluations.set, (value) => { evaluations.set = value; again(); }), search,
       el("span", { class: "muted" }, chosen.length > 200 ? `the first 200 of ${chosen.length} prompts` : `${chosen.length} prompts`)),
     el("div", { class: "scroll" }, answerTable(runs, chosen.slice(0, 200))));
@@ -97,7 +99,7 @@ dropped.show = async (main) => {
   const names = Object.keys(found);
   const tools = chooseRun ? el("div", { class: "tools" }, chooseRun) : null;
   if (!names.length) {
-    const some = state.runs[dropped.run].step > 0;
+    const some = (state.runs[dropped.run] || {}).step > 0;
     return put(main, tools, empty(some ? "Nothing was dropped" : "No step yet",
       some ? "Every group was trained on, and no sample failed." : "This page follows the run."));
   }
@@ -161,7 +163,7 @@ logs.show = async (main) => {
     return put(main, el("div", { class: "tools" }, chooseRun), DATA
       ? empty("No logs in a report", "They may hold anything. See the run's folder.") : empty("No logs yet", "Engines and workers write them."));
   }
-  if (!names.includes(logs.file)) logs.file = names[0];
+  if (!names.includes(logs.file)) logs.file = names.includes("run.log") ? "run.log" : names[0];
   const found = await load(`run/${logs.run}/logs/${logs.file}`);
   const box = el("pre", { class: "card log mono" }, found && found.text ? found.text : "(empty)");
   put(main, el("div", { class: "tools" }, chooseRun,

@@ -13,7 +13,8 @@ timeline.show = async (main) => {
       "The run has not finished a step, or was started with ", el("code", {}, "--trace-limit 0"), "."));
   }
   const last = bars.at(-1).to;
-  if (timeline.follows || before !== timeline.run || timeline.step > last) timeline.step = last;
+  const isOther = before !== null && before !== timeline.run;
+  if (timeline.follows || isOther || timeline.step === null || timeline.step > last) timeline.step = last;
   const overview = el("div", { style: "height:230px" }), phases = el("div", { class: "legend" });
   const detail = el("div", { class: "card" });
   put(main, el("div", { class: "tools" }, chooseRun, timeline.steps(bars, detail)),
@@ -72,7 +73,9 @@ timeline.fill = async (detail) => {
   const rows = lanesOf(found.spans);
   const height = Math.max(220, Math.min(1100, 90 + rows.count * 16));
   const plot = el("div", { style: `height:${height}px` });
-  put(detail, el("h2", {}, `Step ${step}: ${seconds(found.seconds)}`), el("div", { class: "facts" }, facts(found)),
+  const kinds = [...new Set(found.spans.map(kindOf))].filter((name) => PHASES[name]);
+  const legend = el("div", { class: "legend" }, kinds.map((name) => el("span", {}, el("i", { style: `background:${PHASES[name]}` }), name)));
+  put(detail, el("h2", {}, `Step ${step}: ${seconds(found.seconds)}`), el("div", { class: "facts" }, facts(found)), legend,
     found.cut ? el("div", { class: "note" }, "The step has more requests than can be shown. The rest is left out.") : null, plot);
   drawSpans(plot, found, rows, height);
 };
@@ -123,6 +126,8 @@ function lanesOf(spans) {
   return { of: (span) => rows.get(key(span)), labels, count };
 }
 
+const ASKED_BY_EVAL = "generate for evaluation";
+const kindOf = (span) => (span.name === "generate" && span.about.rid.startsWith("eval-") ? ASKED_BY_EVAL : span.name);
 const bySample = (span) => timeline.lanes === "samples" && span.name === "generate";
 const lane = (span) => (bySample(span) ? 0 : span.lane);
 // of a request: the sample's name stands before its attempt and turn
@@ -130,10 +135,10 @@ const key = (span) => `${span.track} ${bySample(span) ? span.about.rid.replace(/
 
 function drawSpans(node, found, rows, height) {
   const width = Math.max(1.5, Math.min(13, ((height - 60) / rows.count) * 0.78));
-  const names = [...new Set(found.spans.map((span) => span.name))];
+  const names = [...new Set(found.spans.map(kindOf))];
   const traces = names.map((name) => {
     const x = [], y = [], texts = [];
-    for (const span of found.spans.filter((one) => one.name === name)) {
+    for (const span of found.spans.filter((one) => kindOf(one) === name)) {
       const row = rows.of(span), begin = Math.max(0, span.begin), end = Math.min(found.seconds, span.end);
       const about = Object.entries(span.about).map(([what, value]) => `${what} ${text(value)}`).join("<br>");
       const said = `<b>${name}</b> ${seconds(span.end - span.begin)}<br>${about}`;
@@ -142,7 +147,7 @@ function drawSpans(node, found, rows, height) {
     }
     return {
       type: "scatter", mode: "lines", name, x, y, text: texts, hovertemplate: "%{text}<extra></extra>",
-      line: { color: PHASES[name] || "#98a2b3", width: name === "generate" || name === "reward" ? width : 13 },
+      line: { color: PHASES[name] || "#98a2b3", width: ["generate", ASKED_BY_EVAL, "reward"].includes(name) ? width : 13 },
     };
   });
   draw(node, traces, {
