@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,28 @@ def test_a_machine_that_is_not_sound(tmp_path: Path) -> None:
     assert "`ulimit -n " in bad["open files"]["remedy"]
     assert "TMPDIR=/proc" in bad["temporary files"]["found"]
     assert "libcudart" in bad["torch"]["found"]
+
+
+def test_what_differs_from_a_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = tmp_path / "lock.txt"
+    pins = [f"{name}=={version(name)}" for name in ("click", "psutil")]
+    for added, found in (
+        ([], {"lock": f"all 2 packages have the versions of {lock}"}),
+        (
+            ["absent-package==1.0", "ray==0.1  # an old one"],
+            {
+                "lock, missing": "absent-package==1.0",
+                "lock, versions": f"ray is {version('ray')}, not 0.1",
+            },
+        ),
+    ):
+        lock.write_text("\n".join(["# versions", *pins, *added]))
+        assert run([*QUICK, "--lock", str(lock)]) == 0
+        said = lines(capsys.readouterr().out)
+        assert {what: one["found"] for what, one in said.items() if what.startswith("lock")} == found
+    lock.write_text("click>=8")
+    assert run([*QUICK, "--lock", str(lock)]) == 2
+    assert "line 1 is 'click>=8'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`rlcore new`: every kind is linted and typed as it comes, and what it cannot do is one sentence."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from importlib import import_module
@@ -10,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from rlcore import Kind, __version__
-from rlcore.compose.resolve import resolve
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
+from rlcore_cli.resolve import resolve
 from rlcore_new.package import DEMO, kinds, licenses, this_line, write_package
+from rlcore_testing.programs import ran
 
 ROOT = Path(__file__).resolve().parents[4]
 LONGEST = 24
@@ -54,13 +54,7 @@ def made_of_every_kind(folder: Path, length: int) -> list[Path]:
 def test_ruff_has_nothing_to_say(tmp_path: Path, length: int) -> None:
     packages = made_of_every_kind(tmp_path, length)
     for check in (["check"], ["format", "--check", "--diff"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *check, "--no-cache", *packages],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = ran(sys.executable, "-m", "ruff", *check, "--no-cache", *packages, limit_s=60)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -69,15 +63,10 @@ def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
     """With the settings that each package has."""
     packages = made_of_every_kind(tmp_path, 9)
     modules = [package / part for package in packages for part in ("src", "tests")]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mypy", "--config-file", str(packages[0] / "pyproject.toml")),
-            *("--cache-dir", str(tmp_path / "cache"), *map(str, modules)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
+    done = ran(
+        *(sys.executable, "-m", "mypy", "--config-file", str(packages[0] / "pyproject.toml")),
+        *("--cache-dir", str(tmp_path / "cache"), *map(str, modules)),
+        limit_s=250,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -165,5 +154,5 @@ def test_the_page_shows_what_is_made(tmp_path: Path) -> None:
     for name in ("plugin.py", "config.py", "reward.py"):
         text = (tmp_path / "made/src/rlcore_brevity" / name).read_text()
         assert f"```python\n# {name}\n{text}```" in page
-    table = page.partition("`rlcore new KIND NAME`")[2].partition("## ")[0]
-    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == kinds()
+    table = page.partition("| kind | chosen by | interface |\n| --- | --- | --- |\n")[2].partition("## ")[0]
+    assert sorted(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == kinds()

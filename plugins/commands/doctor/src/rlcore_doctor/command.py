@@ -1,10 +1,9 @@
 """`rlcore doctor`: whether this machine has what a run needs, and what to do where it has not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +22,12 @@ CHOSEN = (Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER)
 @click.option("--engine", metavar="NAME", help="Look at what this engine needs.  [the default one]")
 @click.option("--trainer", metavar="NAME", help="Look at what this trainer needs.  [the default one]")
 @click.option("--cluster", metavar="NAME", help="Look at what this cluster needs.  [the default one]")
+@click.option(
+    "--lock",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Name the packages that differ from the versions in FILE, such as requirements-gpu.txt.",
+)
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED, metavar="[--KIND.FIELD VALUE]…")
 @click.pass_obj
 def doctor(
@@ -32,6 +37,7 @@ def doctor(
     engine: str | None,
     trainer: str | None,
     cluster: str | None,
+    lock: Path | None,
     settings: tuple[str, ...],
 ) -> None:
     """Say whether this machine has what a run needs: each line is ok, or says what to do.
@@ -40,11 +46,13 @@ def doctor(
     1 if something would stop a run.
     """
     from rlcore_doctor import machine
+    from rlcore_doctor.lock import differences, requirements
 
     given = _given(settings)
+    locked = differences(lock, requirements(lock)) if lock else ()
     chosen = {Kind.ENGINE: engine, Kind.TRAINER: trainer, Kind.CLUSTER: cluster}
     lines = []
-    for line in (*_lines(machine.CHECKS), *_of_plugins(program), *_of_parts(program, chosen, given)):
+    for line in (*_lines(machine.CHECKS), *locked, *_of_plugins(program), *_of_parts(program, chosen, given)):
         lines.append(line)
         if not as_json:
             click.echo(_line(line))
@@ -159,7 +167,7 @@ def _given(words: Sequence[str]) -> dict[str, dict[str, str]]:
         word, equals, value = waiting.pop(0).partition("=")
         kind, dot, field = word.removeprefix("--").replace("-", "_").partition(".")
         if not (word.startswith("--") and dot) or kind not in [chosen.value for chosen in CHOSEN]:
-            flags = ["--json", "--engine", "--trainer", "--cluster"]
+            flags = ["--json", "--engine", "--trainer", "--cluster", "--lock"]
             near = did_you_mean(word, flags)
             raise ConfigError(f"doctor: found {word!r}, expected {', '.join(flags)} or --engine.FIELD.{near}")
         if not equals and not waiting:

@@ -1,7 +1,5 @@
 """What is looked at whatever a run is made of: Python, torch, GPUs, memory, disks, limits, ports."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

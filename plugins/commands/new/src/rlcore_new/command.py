@@ -11,7 +11,7 @@ from rlcore_new.package import kinds, licenses, write_package
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 MOST_LETTERS = 24
-"""Of a name: lines of code that hold it stay short enough."""
+"""The longest name: lines of code that hold it stay short enough."""
 
 
 @click.command(epilog=f"Kinds: {', '.join(kinds())}.")
@@ -30,9 +30,9 @@ def new(context: click.Context, kind: str, name: str, license_name: str) -> None
     """Make the folder rlcore-NAME: a package with a plugin of KIND that works, typed and tested."""
     kind = kind.replace("-", "_")
     if kind not in kinds():
-        known = ", ".join(kinds())
-        near = did_you_mean(kind, kinds())
-        raise ConfigError(f"new: found the kind {kind!r}, expected one of {known}.{near}")
+        names = ", ".join(kinds())
+        hint = did_you_mean(kind, kinds())
+        raise ConfigError(f"new: found the kind {kind!r}, expected one of {names}.{hint}")
     if not NAME.fullmatch(name) or len(name) > MOST_LETTERS:
         raise ConfigError(
             f"new: found the name {name!r}, expected at most {MOST_LETTERS} lower-case letters and digits, "
@@ -52,13 +52,13 @@ def _check_free(context: click.Context, kind: str, name: str) -> None:
     """Nothing that is installed has the name: one of the two could not be used."""
     program, root = context.find_object(Program), context.find_root().command
     assert program is not None, "the command runs inside the rlcore program"
-    taken = {info.name: str(info) for info in program.plugins.infos}
-    taken |= {
+    owners = {info.name: str(info) for info in program.plugins.infos}
+    owners |= {
         entry.record.name: str(entry.provider)
         for entry in program.plugins.registry.entries()
         if entry.kind == kind
     }
     if kind == "command" and isinstance(root, click.Group):
-        taken |= dict.fromkeys(root.commands, "a command that is installed")
-    if name in taken:
-        raise ConfigError(f"new: the name {name!r} is taken by {taken[name]}; take another.")
+        owners |= dict.fromkeys(root.commands, "a command that is installed")
+    if name in owners:
+        raise ConfigError(f"new: the name {name!r} is taken by {owners[name]}; take another.")

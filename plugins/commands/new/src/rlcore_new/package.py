@@ -18,8 +18,8 @@ from rlcore import ConfigError, __version__, write_atomically
 TEMPLATES = Path(__file__).with_name("templates")
 COMMON, LICENSES, ABOUT = "common", "licenses", "template.toml"
 DEMO = (
-    *("cli", "grpo", "jsonl", "local", "megatron", "qwen"),
-    *("ray", "sampling", "single-turn", "tasks", "text"),
+    *("cli", "grpo", "local", "megatron", "qwen"),
+    *("processes", "sampling", "single-turn", "tasks", "text"),
 )
 """The members that `rlcore train --algo grpo --model qwen3` needs."""
 
@@ -30,7 +30,7 @@ def kinds() -> list[str]:
 
 
 def licenses() -> list[str]:
-    """Their SPDX names."""
+    """The SPDX names of the licenses that a package may have."""
     return sorted(path.stem for path in (TEMPLATES / LICENSES).iterdir())
 
 
@@ -39,11 +39,11 @@ def write_package(kind: str, name: str, license_name: str, folder: Path) -> None
     words = placeholders(kind, name, license_name)
     files = dict(_templates(kind, license_name))
     _check_identifiers(name, [text for path, text in files.items() if path.endswith(".py")], words)
-    with write_atomically(folder, marked=False) as made:
+    with write_atomically(folder, marked=False) as draft:
         for path, text in files.items():
-            file = made / _replaced(path, words)
+            file = draft / _with_meanings(path, words)
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(_replaced(text, words), encoding="utf-8")
+            file.write_text(_with_meanings(text, words), encoding="utf-8")
 
 
 def placeholders(kind: str, name: str, license_name: str) -> Mapping[str, str]:
@@ -51,8 +51,8 @@ def placeholders(kind: str, name: str, license_name: str) -> Mapping[str, str]:
     about = tomllib.loads((TEMPLATES / kind / ABOUT).read_text(encoding="utf-8"))
     members = [f"rlcore-{member}" for member in ("testing", *DEMO)]
     return {
-        '"MY_DEPENDENCIES"': _listed(["rlcore", *about.get("dependencies", ())], ", "),
-        '"MY_DEV"': _listed(sorted({*members, *about.get("dev", ())}), ",\n  "),
+        '"MY_DEPENDENCIES"': _toml_list(["rlcore", *about.get("dependencies", ())], ", "),
+        '"MY_DEV"': _toml_list(sorted({*members, *about.get("dev", ())}), ",\n  "),
         "MY_DESCRIPTION": about["description"],
         "MY_USE": about["use"],
         "MY_RANGE": f"rlcore{this_line(__version__)}",
@@ -70,8 +70,8 @@ def this_line(version: str) -> str:
     return f">={major}.{minor},<{major + 1}" if major else f">=0.{minor},<0.{minor + 1}"
 
 
-def _listed(requirements: Iterable[str], between: str) -> str:
-    """As TOML; the members of rlcore carry its version."""
+def _toml_list(requirements: Iterable[str], between: str) -> str:
+    """The requirements in TOML. Members of rlcore carry its version."""
     line = this_line(__version__)
     return between.join(
         f'"{requirement}{line if requirement.startswith("rlcore") else ""}"' for requirement in requirements
@@ -88,7 +88,7 @@ def _templates(kind: str, license_name: str) -> Iterator[tuple[str, str]]:
     yield "LICENSE", (TEMPLATES / LICENSES / f"{license_name}.txt").read_text(encoding="utf-8")
 
 
-def _replaced(text: str, words: Mapping[str, str]) -> str:
+def _with_meanings(text: str, words: Mapping[str, str]) -> str:
     for word, meaning in words.items():
         text = text.replace(word, meaning)
     return text
@@ -99,8 +99,8 @@ def _check_identifiers(name: str, modules: Iterable[str], words: Mapping[str, st
     for text in modules:
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         identifiers = {token.string for token in tokens if token.type == tokenize.NAME}
-        made = {_replaced(identifier, words) for identifier in identifiers}
-        if len(made) < len(identifiers) or any(
-            keyword.iskeyword(identifier) for identifier in made - identifiers
+        results = {_with_meanings(identifier, words) for identifier in identifiers}
+        if len(results) < len(identifiers) or any(
+            keyword.iskeyword(identifier) for identifier in results - identifiers
         ):
             raise ConfigError(f"new: found the name {name!r}, which the code has for something else.")

@@ -20,9 +20,9 @@ def test_it_ends_the_run_after_its_time() -> None:
     callback = MyPlugin(MyPluginConfig(minutes=10))
     assert callback.after_step(1, {}) is None
     callback.load(600.0)
-    asked = callback.after_step(2, {})
-    assert asked is not None
-    assert asked.stop == "10.0 minutes, at least 10"
+    control = callback.after_step(2, {})
+    assert control is not None
+    assert control.stop == "10.0 minutes, at least 10"
 
 
 def test_a_resumed_run_goes_on_to_count() -> None:

@@ -1,7 +1,5 @@
 """The trainer keeps what rlcore promises of trainers, beside transformers' own model."""
 
-from pathlib import Path
-
 from rlcore import Part, Trainer
 from rlcore_testing.trainers import TrainerConformance
 
@@ -16,7 +14,7 @@ class TestMyPlugin(TrainerConformance):
         return Part(name="my_plugin", factory=factory, config=config)
 
 
-def test_directories_are_read_as_they_are(tmp_path: Path) -> None:
+def test_it_has_no_settings_of_a_library() -> None:
     """By the type, mypy looks at every method."""
     trainer: Trainer = MyPlugin(MyPluginConfig())
-    assert trainer.weights_in(tmp_path) is None
+    assert trainer.check_fields({}) == {}

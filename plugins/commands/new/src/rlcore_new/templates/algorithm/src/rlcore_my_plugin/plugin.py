@@ -12,7 +12,7 @@ def rlcore_algorithms() -> Iterable[Algorithm]:
         name="my_plugin",
         summary="GRPO with a higher upper clip, on groups of 16",
         paper="https://arxiv.org/abs/2402.03300",
-        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": ["keep_all"]},
+        parts={"advantage": "grpo", "loss": "ppo_clip", "filter": []},
         settings={"group_size": 16, "normalizer": "per_token"},
         tables={"loss": {"clip_high": 0.28}},
     )

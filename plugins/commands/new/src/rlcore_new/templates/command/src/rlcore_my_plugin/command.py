@@ -28,6 +28,6 @@ def read(run: Path, metric: str) -> dict[int, float]:
     rows = read_metrics(file)
     values = {row["step"]: float(row[metric]) for row in rows if metric in row}
     if not values:
-        known = sorted({key for row in rows for key in row})
-        raise ConfigError(f"--metric: {metric!r} is in no line of {file}.{did_you_mean(metric, known)}")
+        names = sorted({key for row in rows for key in row})
+        raise ConfigError(f"--metric: {metric!r} is in no line of {file}.{did_you_mean(metric, names)}")
     return values

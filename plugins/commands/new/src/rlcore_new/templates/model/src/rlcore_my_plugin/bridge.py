@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlcore_megatron.mcore.bridge import MBridge
+from rlcore_megatron.mcore.bridges.bridge import MBridge
 
 
 class MyPlugin(MBridge):

@@ -24,25 +24,25 @@ class MyPlugin:
         """The metric tells how many groups were left out."""
         async with aclosing(self._inner.run(done, steps)) as rollouts:
             async for rollout in rollouts:
-                kept = most_different(rollout.groups, self._share)
-                left_out = len(rollout.groups) - len(kept)
+                selection = most_different(rollout.groups, self._share)
+                left_out = len(rollout.groups) - len(selection)
                 metrics = {**rollout.metrics, "rollout/left_out": left_out}
-                yield replace(rollout, groups=tuple(kept), metrics=metrics)
+                yield replace(rollout, groups=tuple(selection), metrics=metrics)
 
     def publication(self, version: int) -> AbstractAsyncContextManager[None]:
-        """As the inner one."""
+        """The inner producer's."""
         return self._inner.publication(version)
 
     def published(self, version: int) -> None:
-        """As the inner one."""
+        """Tell the inner producer."""
         self._inner.published(version)
 
     def suspended(self) -> AbstractAsyncContextManager[None]:
-        """As the inner one."""
+        """The inner producer's."""
         return self._inner.suspended()
 
     def state(self) -> Mapping[str, Json]:
-        """As of the inner one: nothing else is remembered."""
+        """The inner producer's: nothing else is remembered."""
         return self._inner.state()
 
     def load(self, state: Mapping[str, Json]) -> None:

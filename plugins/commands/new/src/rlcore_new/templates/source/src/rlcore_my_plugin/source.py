@@ -16,16 +16,16 @@ class MyPlugin:
     def prompts(self) -> Prompts:
         """Whether a prompt is held out depends on its text alone: the sets never mix."""
         digits = self._config.digits
-        asked = [_prompt(f"{number:0{digits}d}") for number in range(10**digits)]
-        held_out = [prompt for prompt in asked if self._is_held_out(prompt)]
-        train = [prompt for prompt in asked if not self._is_held_out(prompt)]
+        prompts = [_prompt(f"{number:0{digits}d}") for number in range(10**digits)]
+        held_out = [prompt for prompt in prompts if self._is_held_out(prompt)]
+        train = [prompt for prompt in prompts if not self._is_held_out(prompt)]
         return Prompts(train=train, held_out={"my_plugin": held_out})
 
     def with_responses(self) -> Prompts:
         """The same with right answers, for recipes that learn from given responses (`--algo sft`)."""
         prompts = self.prompts()
-        known = [replace(prompt, responses=(str(prompt.label),)) for prompt in prompts.train]
-        return Prompts(train=known, held_out=prompts.held_out)
+        train = [replace(prompt, responses=(str(prompt.label),)) for prompt in prompts.train]
+        return Prompts(train=train, held_out=prompts.held_out)
 
     def _is_held_out(self, prompt: Prompt) -> bool:
         return content_share(content_hash(prompt.text)) < self._config.held_out

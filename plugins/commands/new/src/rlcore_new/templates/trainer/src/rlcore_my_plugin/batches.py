@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from rlcore import TrainBatch
@@ -34,19 +34,3 @@ def of_targets(log_probs: Tensor, part: TrainBatch) -> Tensor:
 def entropy_of(log_probs: Tensor) -> Tensor:
     """[R] of [R, V]."""
     return -(log_probs.exp() * log_probs).sum(-1)
-
-
-def on_device(part: TrainBatch, device: torch.device) -> TrainBatch:
-    """`part` with all of its columns there."""
-
-    def moved(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: column.to(device) for name, column in columns.items()}
-
-    return TrainBatch(
-        tokens=part.tokens.to(device),
-        prompt_lengths=part.prompt_lengths.to(device),
-        response_lengths=part.response_lengths.to(device),
-        per_token=moved(part.per_token),
-        per_sample=moved(part.per_sample),
-        per_input=moved(part.per_input),
-    )

@@ -20,15 +20,14 @@ from rlcore import (
     StepResult,
     TokenOutputs,
     TrainBatch,
-    learning_rate,
     torch_dtype,
 )
-from rlcore_toolkit import Offload
+from rlcore_toolkit import ModelOffload, learning_rate
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from rlcore_my_plugin.batches import entropy_of, micro_batches, of_targets, on_device
+from rlcore_my_plugin.batches import entropy_of, micro_batches, of_targets
 
 MODEL, MOMENTS, STATE, RANDOM = "model.safetensors", "moments.safetensors", "state.json", "random.safetensors"
 
@@ -74,7 +73,7 @@ class Model:
         for hook in hooks:
             hook.built(view)
         self._optimizer = None if settings is None else _adamw(model, settings, foreach)
-        self._optimizer_away, self._weights_away = Offload(), Offload()
+        self._away = ModelOffload()
 
     def forward(
         self,
@@ -136,7 +135,7 @@ class Model:
                 entropy=spread,
                 chosen=None if ids is None else log_probs.gather(1, ids),
             )
-            result = loss(outputs, on_device(part, log_probs.device))
+            result = loss(outputs, part.to(log_probs.device))
             result.total.backward()
             total += float(result.total.detach())
             for name, value in result.metrics.items():
@@ -174,19 +173,16 @@ class Model:
 
     def sleep(self, what: SleepLevel) -> int:
         """Leave the device, wholly or but for the weights, until `wake`."""
-        if self._optimizer is not None:
-            self._optimizer_away.drop(p.grad for p in self._model.parameters() if p.grad is not None)
-            self._optimizer_away.move(moment for _, moment in self._moments())
-        if what == "all":
-            self._weights_away.move([*self._model.parameters(), *self._model.buffers()])
-        else:
-            self._weights_away.restore()
-        return self._optimizer_away.nbytes + self._weights_away.nbytes
+        weights = [*self._model.parameters(), *self._model.buffers()]
+        if self._optimizer is None:
+            return self._away.sleep(what, weights=weights)
+        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
+        states = [moment for _, moment in self._moments()]
+        return self._away.sleep(what, weights=weights, states=states, gradients=gradients)
 
     def wake(self) -> None:
         """Come back."""
-        self._weights_away.restore()
-        self._optimizer_away.restore()
+        self._away.wake()
 
     def stage(self) -> StagedModel:
         """A copy of all that `load` needs."""

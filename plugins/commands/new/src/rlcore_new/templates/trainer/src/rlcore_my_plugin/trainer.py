@@ -13,15 +13,12 @@ import torch
 from rlcore import (
     DTYPE_NAMES,
     CheckpointError,
-    ConfigError,
     ConversionReport,
     DataRank,
-    Models,
-    ModelSpec,
     PluginFile,
     ProgressCallback,
     Rendezvous,
-    Roles,
+    RoleSpec,
     RunConfig,
     SavedWeights,
     write_atomically,
@@ -29,7 +26,7 @@ from rlcore import (
 from rlcore_toolkit import TensorEntry, plan_shards, write_shards
 from safetensors.torch import load_file
 
-from rlcore_my_plugin.config import TRAINER, MyPluginConfig
+from rlcore_my_plugin.config import MyPluginConfig
 from rlcore_my_plugin.model import MODEL, Model
 
 
@@ -41,14 +38,12 @@ class Rank:
     def __init__(self, config: MyPluginConfig) -> None:
         self._foreach = config.foreach
 
-    def build(self, roles: Roles) -> Models:
-        """The models of the run; a worker may have the reference or the teacher alone."""
-        policy, foreach = roles.policy, self._foreach
-        return Models(
-            policy=Model(policy, roles.optimizer, roles.hooks, foreach=foreach) if policy else None,
-            reference=Model(roles.reference) if roles.reference else None,
-            teacher=Model(roles.teacher) if roles.teacher else None,
-        )
+    def build(self, roles: Mapping[str, RoleSpec]) -> Mapping[str, Model]:
+        """The models of the run. A worker may have one of those that never train alone."""
+        return {
+            name: Model(role.model, role.optimizer, role.hooks, foreach=self._foreach)
+            for name, role in roles.items()
+        }
 
     def stop(self) -> None:
         """There is no group to leave."""
@@ -65,7 +60,7 @@ class MyPlugin:
         return {}
 
     def fields(self, run: RunConfig, given: Mapping[str, Any], *, gpu: bool) -> Mapping[str, Any]:
-        """See `check_fields`."""
+        """Takes no fields, as `check_fields` says."""
         return {}
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> Rank:
@@ -102,18 +97,3 @@ class MyPlugin:
             (folder / "config.json").write_text(json.dumps(config))
             report.write(folder)
         return report
-
-    def from_hf(
-        self,
-        spec: ModelSpec,
-        out: Path,
-        advance: ProgressCallback,
-        ranks: int = 1,
-        plugin_files: Sequence[PluginFile] = (),
-    ) -> ConversionReport:
-        """There is nothing to convert."""
-        raise ConfigError(f"{TRAINER} reads Hugging Face directories as they are.")
-
-    def weights_in(self, path: Path) -> Path | None:
-        """It has no format of its own."""
-        return None
