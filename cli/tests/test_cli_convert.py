@@ -56,7 +56,7 @@ def _unclaimed(path: Path) -> None:
         (_no_weights, "holds no weights"),
         (_half_precision, "found dtype 'float16', expected one of float32, bfloat16"),
         (_misshapen, "weight 'model.layers.0.mlp.gate_proj.weight' is (128, 64), but its config.json calls"),
-        (_unclaimed, "names 'Qwen3ForNothing', expected one of"),
+        (_unclaimed, "expected --trainer fsdp"),
     ],
 )
 def test_a_directory_that_is_not_whole_is_refused(
@@ -91,7 +91,6 @@ def test_export_needs_a_run_and_a_new_folder(tmp_path: Path, capsys: pytest.Capt
 
 
 BRIDGE = '''
-from __future__ import annotations
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import ModelFamily
 from rlcore_qwen.bridge import QwenBridge

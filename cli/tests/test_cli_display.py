@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.columns import Input, TrainsOn
+from rlcore.tracking.run_files import METRICS_FILE
 from rlcore_cli.columns import COLUMNS, cells, columns_of, compact, evaluations, legend
 from rlcore_cli.curve import curve
+from rlcore_cli.display import TerminalDisplay
+from rlcore_cli.run_log import LOG, RunLog
 
 ROW = {
     "step": 2,
@@ -35,20 +38,22 @@ ROW = {
 }
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 RUN = """
-import json, sys
+import json, logging, sys
 from pathlib import Path
 from rlcore.tracking.display import Summary
 from rlcore_cli.display import TerminalDisplay
 from rlcore.api.config import Config
 from rlcore import RunInfo
-from rlcore_jsonl.tracker import Jsonl
+from rlcore.tracking.run_files import RunFiles
 from rlcore.tracking.trackers import Trackers
 
 run, as_json, row = Path(sys.argv[1]), sys.argv[2] == "json", json.loads(sys.argv[3])
 with TerminalDisplay(json=as_json, steps=3) as display:
     display.phase("Starting [engines]")
+    display.expect(3, run)
+    logging.getLogger("plugin").warning("A part is slow.")
     display.step({"step": 0, "weight_version": 0})
-    trackers = Trackers({"jsonl": Jsonl(Config())}, display)
+    trackers = Trackers({"run folder": RunFiles()}, display)
     trackers.start(RunInfo(folder=run, settings={}, plugins={}, step=1))
     trackers.metrics(row)
     trackers.metrics({"step": 3, "rollout/reward_mean": 0.75})
@@ -117,6 +122,11 @@ def test_a_narrow_terminal_shows_the_first_columns_whole(run_dir: Path) -> None:
 
 
 def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:
+    checkpoint = run_dir / "checkpoints" / "3"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "complete.json").touch()
+    with (checkpoint / "weights").open("wb") as file:
+        file.truncate(2_200_000_000)  # takes no room on the disk
     done = subprocess.run(
         command(run_dir, "plain"), env=environment(), capture_output=True, text=True, timeout=60, check=True
     )
@@ -125,9 +135,28 @@ def test_a_pipe_gets_plain_lines(run_dir: Path) -> None:
     assert lines[1].endswith("step 0/3 (before training)")
     assert "step 2/3  reward 0.250  eval 0.375  KL -1.3e-5" in lines[2]
     assert lines[3].endswith("step 3/3  reward 0.750")
-    assert lines[-2:] == ["samples that failed: reward_failed 3; 8 did not", f"run folder: {run_dir}"]
+    failed, checkpoint_line = "samples that failed: reward_failed 3; 8 did not", "checkpoint: step 3, 2.2 GB"
+    assert lines[-3:] == [failed, checkpoint_line, f"run folder: {run_dir}"]
     assert "\x1b" not in done.stdout
-    assert done.stderr == ""
+    assert done.stderr == "A part is slow.\n"
+    kept = (run_dir / "logs" / "run.log").read_text().splitlines()
+    assert [line[:4].isdigit() for line in kept] == [True] * len(kept)
+    assert [line[21:] for line in kept] == [
+        "Starting [engines]",
+        "warning: A part is slow.",
+        *(line.partition("] ")[2] for line in lines[1:4]),
+        *lines[-5:],
+    ]
+
+
+def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / LOG).symlink_to("/dev/full")
+    log = RunLog()
+    log.write("early")
+    log.open(tmp_path)
+    log.write("late")
+    log.close()
 
 
 def test_json_keeps_stdout_for_one_object(run_dir: Path) -> None:
@@ -199,7 +228,34 @@ def test_a_curve_marks_points_and_widens_for_large_values() -> None:
     assert lines[0].startswith("       6 ┤")
     assert lines[0].endswith("◆")
     assert lines[4].startswith("      -2 ┤●")
+    five = curve([], {str(number): [(number, number)] for number in range(5)}, width=30, height=9)
+    assert "".join(five).count("●") == 2, "a fifth set begins the marks anew"
+
+
+@pytest.mark.parametrize(
+    ("values", "top", "bottom"),
+    [
+        ((0.03, 0.08), "0.08", "0.03"),
+        ((0.5, 0.5), "0.75", "0.25"),
+        ((0, 0), "1", "0"),
+        ((999.5, 1000), "1000", "999.5"),
+    ],
+)
+def test_a_curve_scales_to_its_values(values: tuple[float, float], top: str, bottom: str) -> None:
+    lines = curve(list(enumerate(values)), {}, width=30, height=3)
+    assert (lines[0].split()[0], lines[2].split()[0]) == (top, bottom)
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
     assert curve([], {}, width=80) == []
+
+
+@pytest.mark.parametrize("earlier", [0, 5])
+def test_a_resumed_run_warns_once(earlier: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"step": step, "train/advantage_mean": 0.0, "train/advantage_std": 0.0} for step in range(1, 8)]
+    (tmp_path / METRICS_FILE).write_text("".join(f"{json.dumps(row)}\n" for row in rows[:earlier]))
+    with TerminalDisplay(json=True, steps=7) as display:
+        display.expect(7, tmp_path)
+        for row in rows[earlier:]:
+            display.step(row)
+    assert caplog.text.count("There is nothing to learn") == (0 if earlier else 1)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 
 from rlcore.api.errors import UserError
 from rlcore.compose.resolved import Inference
@@ -60,37 +61,11 @@ def test_a_set_may_differ_from_the_others(alone: Callable[..., Inference]) -> No
     assert (one.config.samples, one.config.temperature, found.run.sampling.max_response_tokens) == (2, 0.5, 9)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({}, "--data is missing"),
-        ({"model": "huge"}, "huge"),
-        ({"task": "copy", "samples": "0"}, "--samples: found '0', expected an integer of at least 1"),
-        ({"task": "copy", "score_by": "reward"}, "but there is none"),
-        ({"data": "nowhere.jsonl"}, "--data: found 'nowhere.jsonl', which is no file"),
-        ({"task": "copi"}, "--task: found 'copi', expected one of add, copy, "),
-        ({"data": ["a/x.jsonl", "b/x.jsonl"]}, "--data: 'a/x.jsonl' and 'b/x.jsonl' are both named 'x'"),
-        (
-            {"eval": ["gsm=a.jsonl"], "data": "gsm.jsonl"},
-            "--data: 'a.jsonl' and 'gsm.jsonl' are both named 'gsm'; rename one.",
-        ),
-        (
-            {"eval.gsm.data": "a.jsonl", "data": "gsm.jsonl"},
-            "--data: 'a.jsonl' and 'gsm.jsonl' are both named",
-        ),
-        (
-            {"eval.copy.task": "sort", "task": "copy"},
-            "--task: 'sort' and 'copy' are both named 'copy'; name one",
-        ),
-        ({"data": "copy.jsonl", "task": "copy"}, "--task: 'copy.jsonl' and 'copy' are both named 'copy'"),
-    ],
-)
-def test_alone_refused_in_one_sentence(
-    alone: Callable[..., Inference], given: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UserError) as caught:
+@cases("cli evaluation: alone refused in one sentence")
+def test_alone_refused_in_one_sentence(alone: Callable[..., Inference], case: Case) -> None:
+    given = case.given
+    with case.refused():
         alone(given)
-    assert said in str(caught.value)
 
 
 def test_a_file_for_it_has_only_what_it_reads(alone: Callable[..., Inference]) -> None:
@@ -98,20 +73,11 @@ def test_a_file_for_it_has_only_what_it_reads(alone: Callable[..., Inference]) -
         alone({"task": "copy"}, {"lr": 0.1})
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"task": 3}, "evals.toml: task: found 3, expected a text."),
-        ({"task": ["copy"]}, "evals.toml: task: found ['copy'], expected a text."),
-        ({"data": 3}, "evals.toml: data: found 3, expected a text."),
-        ({"data": [3]}, "evals.toml: data: found 3, expected a text."),
-        ({"eval": 3}, "evals.toml: eval: found 3, expected NAME=PATH"),
-    ],
-)
-def test_a_wrong_type_in_its_file(alone: Callable[..., Inference], given: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError) as caught:
+@cases("cli evaluation: a wrong type in its file")
+def test_a_wrong_type_in_its_file(alone: Callable[..., Inference], case: Case) -> None:
+    given = case.given
+    with case.refused():
         alone({}, given)
-    assert said in str(caught.value)
 
 
 def test_flags_alone_are_none_of_a_trainer(plugins: Plugins) -> None:

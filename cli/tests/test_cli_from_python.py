@@ -48,6 +48,17 @@ class Other:
         return 0.0
 
 
+def test_a_notebook_shows_the_curve_and_the_last_steps(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").touch()
+    assert "No step yet" in rlcore.Run(tmp_path)._repr_html_()
+    rows = [{"step": step, "rollout/reward_mean": step / 8, "eval/<b>/score": 0.5} for step in range(10)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    html = rlcore.Run(tmp_path)._repr_html_()
+    assert (html.count("<tr>"), html.count("<circle"), html.count("<b>")) == (9, 10, 1)
+    assert 'points="60.0,144.0 ' in html
+    assert "1.12" in html
+
+
 def test_settings_become_the_flags_of_the_command_line() -> None:
     assert arguments(
         {

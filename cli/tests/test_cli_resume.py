@@ -22,10 +22,10 @@ def test_more_steps_need_a_schedule_that_does_not_bend(
 def test_ranks_and_places_of_a_reference_may_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = ["--algo", "grpo", "--model", "qwen3", "--kl-coef", "0.1", "--reference-placement", "swapped"]
+    chosen = ["--algo", "grpo", "--model", "qwen3", "--kl-coef", "0.1", "--reference.placement", "swapped"]
     assert run(["train", *chosen, "--dry-run"]) == 0
     (tmp_path / "run.toml").write_text(capsys.readouterr().out)
-    apart = ["--reference-placement", "resident", "--reference-ranks", "2"]
+    apart = ["--reference.placement", "resident", "--reference.ranks", "2"]
     assert run(["train", "--resume", str(tmp_path), *apart, "--dry-run"]) == 0
 
 

@@ -1,11 +1,16 @@
 """`rlcore train` up to the point where the runtime takes over."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from refusals import Case, cases
 
+from rlcore.api.marks import Mark
+from rlcore.api.run_config import RunConfig
+from rlcore.config.fields import marked
 from rlcore_cli import train
 from rlcore_cli.main import run
 
@@ -98,17 +103,41 @@ def refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_help_shows_the_flags_of_what_is_chosen(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    near = shown([*base, "--help"], capsys)
+    near = shown([*base, "--help", "all"], capsys)
     assert "loss: near:" in near
     assert "--loss.clip FLOAT" in near
     assert "--loss.soft / --no-loss.soft" in near
     assert "--loss.delta" not in near
-    far = shown([*base, "--loss", "far", "--filter", "drop", "--correction", "fade", "--help"], capsys)
+    far = shown([*base, "--loss", "far", "--filter", "drop", "--correction", "fade", "--help", "all"], capsys)
     assert "--loss.delta FLOAT" in far
     assert "--filter.drop.delta" in far
     assert "--correction.fade.delta" in far
     assert "--loss.clip" not in far
     assert "a distance [0.5]" in far
+
+
+def test_help_shows_the_common_settings_all_or_one_table(
+    base: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = shown([*base, "--help"], capsys)
+    assert len(re.findall("^  --", common, re.MULTILINE)) < 65
+    assert "\nsampling:\n  --max-prompt-tokens INT" in common
+    for hidden in ("--top-k", "--loss.clip", "--critic.lr", "FIELD"):
+        assert hidden not in common
+    loss = shown([*base, "--help", "loss"], capsys)
+    assert "--entropy-coef" in loss
+    assert "--loss.clip" in loss
+    assert "--steps" not in loss
+    assert "--critic.lr FLOAT" in shown([*base, "--help=critic"], capsys)
+    assert "--sglang.FIELD VALUE" in shown([*base, "--engine", "sglang", "--help", "sglang"], capsys)
+    assert "--filter.drop.delta" in shown([*base, "--filter", "drop", "--help", "filter.drop"], capsys)
+    assert refused([*base, "--help", "criti"], capsys).startswith(
+        "--help: found 'criti', expected all, or a "
+    )
+
+
+def test_thirty_settings_are_common() -> None:
+    assert len(marked(RunConfig, Mark.COMMON)) == 30
 
 
 SELECTIONS = [
@@ -269,48 +298,9 @@ def test_a_dry_run_of_engines_on_the_cpu_takes_any_number(capsys: pytest.Capture
     shown([*asked, "--engine", "local", "--engine.device", "cpu"], capsys)
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--stepz", "3"], "--stepz is unknown. Did you mean '--steps'?"),
-        (["--dry-runs"], "--dry-runs is unknown. Did you mean '--dry-run'?"),
-        (["--kl_coef", "1"], "--kl_coef is spelled --kl-coef."),
-        (["--engine.max_batch", "1"], "--engine.max_batch is spelled --engine.max-batch."),
-        (["--loss.delta", "3"], "--loss.delta belongs to loss 'far', but 'near' is chosen."),
-        (["--steps"], "Option '--steps' requires an argument."),
-        (["--steps", "many"], "--steps: found 'many', expected an integer of at least 1."),
-        (["more"], "found 'more', expected options only: --NAME VALUE, and the option again for each"),
-        (["steps=3"], "found 'steps=3', expected --steps 3."),
-        (["+stepz=3"], "--stepz is unknown. Did you mean '--steps'?"),
-        (["--config", "a", "--resume", "b"], "--config and --resume exclude each other"),
-        (["--config", "a.toml"], "--config a.toml: No such file or directory."),
-        (
-            ["--config", "full/own.toml"],
-            "full/own.toml: run_dir is unknown. The command line has it; use --run-dir.",
-        ),
-        (
-            ["--config", "full/below.toml"],
-            "full/below.toml: loss.steps is unknown. Did you mean 'steps' above the",
-        ),
-        (
-            ["--config", "full/quoted.toml"],
-            "full/quoted.toml: steps: found the text '3', expected an integer",
-        ),
-        (
-            ["mine.py:f=0.3"],
-            "found 'mine.py:f=0.3', expected options only: --NAME VALUE, and",
-        ),
-        (["--resume", "gone"], "--resume gone: found no run.toml there, expected the folder of a run."),
-        (["--run-dir", "full"], "--run-dir: 'full' is neither new nor an empty folder; name another"),
-        (["--run-dir", "toy.py"], "--run-dir: 'toy.py' is neither new nor an empty folder"),
-        (
-            ["--engine", "local", "--sglang.mem", "1"],
-            "--sglang.mem needs --engine sglang, but the engine is 'local'.",
-        ),
-    ],
-)
+@cases("cli: train")
 def test_a_wrong_command_line(
-    base: list[str], flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: list[str], case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "full").mkdir()
     for name, text in {
@@ -319,7 +309,7 @@ def test_a_wrong_command_line(
         "quoted": 'steps = "3"',
     }.items():
         (tmp_path / "full" / f"{name}.toml").write_text(text)
-    assert refused([*base, *flags], capsys).startswith(sentence)
+    case.check(refused([*base, *case.given], capsys))
     assert not (tmp_path / "runs").exists()
 
 
@@ -356,8 +346,7 @@ def begun(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ["--steps", "500", "--save-every", "3", "--eval-every", "4", "--keep-checkpoints", "5"],
         ["--engine-concurrency", "3", "--engine-timeout", "9", "--engine.start-limit-s", "5"],
         ["--reward-workers", "2", "--reward-timeout", "3", "--lr", "1e-6"],
-        ["--cluster", "processes"],
-        ["--cluster.address", "10.0.0.1:6379"],
+        ["--cluster", "ray", "--cluster.address", "10.0.0.1:6379"],
     ],
 )
 def test_a_resumed_run_may_change_what_leaves_its_past_alone(
@@ -381,35 +370,19 @@ def test_a_resumed_run_says_which_plugin_is_gone(
 def test_an_old_run_that_names_no_place_goes_on(
     begun: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a Ray of its own, as it was begun."""
+    """Where a run is that says nothing."""
     file = tmp_path / "run" / "run.toml"
-    before, _, after = file.read_text().partition("[cluster]\n")
-    file.write_text(before + after[after.index("\n\n") :])
-    assert "[cluster]" not in file.read_text()
-    assert '[cluster]\nname = "ray"\naddress = "none"\n' in shown(begun, capsys)
+    place = 'cluster = "processes"\n'
+    assert place in file.read_text()
+    file.write_text(file.read_text().replace(place, ""))
+    assert place in shown(begun, capsys)
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (
-            ["--lr", "2"],
-            "--lr: the run was started with 1e-06 and cannot go on with 2.0; leave the flag out.",
-        ),
-        (["--loss.clip", "2"], "--loss.clip: the run was started with 0.2 and cannot go on with 2.0"),
-        (["--loss", "far"], "--loss: the run was started with 'near' and cannot go on with 'far'"),
-        (
-            ["--engine.threads", "7"],
-            "--engine.threads: the run was started with none and cannot go on with 7",
-        ),
-        (["--filter", "drop"], "--filter: the run was started with [] and cannot go on with ['drop']"),
-        (["--task", "add"], "--task: the run was started with 'copy' and cannot go on with 'add'"),
-    ],
-)
+@cases("cli: resume")
 def test_a_resumed_run_keeps_its_past(
-    begun: list[str], flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    begun: list[str], case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused([*begun, *flags], capsys).startswith(sentence)
+    case.check(refused([*begun, *case.given], capsys))
 
 
 def test_a_callback_says_what_does_not_fit_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -420,7 +393,7 @@ def test_a_callback_says_what_does_not_fit_it(capsys: pytest.CaptureFixture[str]
 
 def test_a_dry_run_looks_at_frozen_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A folder that is not there, and a model that gives scores where tokens are asked for."""
-    chosen = ["train", "--algo", "opd", "--model", "qwen3", "--teacher-url", "frozen:judge", "--dry-run"]
+    chosen = ["train", "--algo", "opd", "--model", "qwen3", "--teacher.url", "frozen:judge", "--dry-run"]
     assert "found './nowhere', which is no directory" in refused(
         [*chosen, "--frozen", "judge=./nowhere"], capsys
     )

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """See `rlcore_cli.main`, whose imports take a quarter of a second."""
+    """Run `rlcore_cli.main`, whose imports take a quarter of a second."""
     try:
         from rlcore_cli.main import main as run
     except KeyboardInterrupt:

@@ -1,38 +1,34 @@
 """`rlcore plugins check NAME`: the conformance suite of its kind, run on an installed plugin."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.records import Algorithm, Kind, ModelFamily
-from rlcore.compose.resolve import resolve_part
+from rlcore.api.types import Prompt
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
 from rlcore_cli import options
 from rlcore_cli.flags import Flag, of_config
-from rlcore_cli.naming import Offer, named
+from rlcore_cli.naming import Offer, offers_called
 from rlcore_cli.program import Program
+from rlcore_cli.resolve import resolve_part
 from rlcore_cli.train import program_of
+from rlcore_testing.conformance import Finding, Subject
 
-if TYPE_CHECKING:
-    from rlcore.api.types import Prompt
-    from rlcore_testing.conformance import Finding, Subject
-
-ASKED = "plugins check"
+COMMAND = "plugins check"
 FAILED = 1
 QWEN3 = "Qwen3ForCausalLM"
 """The architecture of the models that suites make."""
 SEEN = 4
 """Prompts of `--data` or `--task` that a part is asked."""
-_OF_PROMPTS = ("data", "task")
+_PROMPT_FLAGS = ("data", "task")
 _MARKS = {"ok": "ok     ", "fails": "FAILS  ", "skipped": "-      "}
 
 
@@ -42,45 +38,49 @@ class CheckCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of the made command. Raises `UserError` for a name that does not exist."""
+        """The context of that command. Raises `UserError` for a name that does not exist."""
         program = program_of(parent)
-        given = args[:1] if args and not args[0].startswith("-") else []
-        names = given or [file.name for file in program.plugins.files]
-        chosen = [offer for name in names for offer in named(program, name, ASKED)]
-        made = options.SelectedCommand(
-            _options(chosen, program.plugins.registry, args),
-            run=lambda flags, params: _run(program, chosen, flags, params),
-            unknown=lambda name, layer, own: _unknown(name, layer, chosen, own),
-            passed={},
+        words = args[:1] if args and not args[0].startswith("-") else []
+        names = words or [file.name for file in program.plugins.files]
+        offers = [offer for name in names for offer in offers_called(program, name, COMMAND)]
+        command = options.SelectedCommand(
+            _options(offers, program.plugins.registry, args),
+            run=lambda flags, params: _run(program, offers, flags, params),
+            unknown=lambda name, layer, names: _unknown(name, layer, offers, names),
+            passed=(),
             name=self.name,
             help=self.help,
         )
-        return made.make_context(info_name, args, parent=parent, **extra)
+        return command.make_context(info_name, args, parent=parent, **extra)
 
 
-def _options(chosen: Iterable[Offer], registry: Registry, args: Sequence[str]) -> Iterator[click.Parameter]:
-    own: dict[str, Any] = {"group": options.COMMAND}
+def _options(offers: Iterable[Offer], registry: Registry, args: Sequence[str]) -> Iterator[click.Parameter]:
+    group: dict[str, Any] = {"group": options.COMMAND}
     yield click.Argument(["name"], required=False)
-    yield options.GroupedOption(["--json", "as_json"], is_flag=True, help="Print JSON.", **own)
+    yield options.GroupedOption(["--json", "as_json"], is_flag=True, help="Print JSON.", **group)
     yield options.GroupedOption(
-        ["--kind"], metavar="KIND", help="Test only the part of this kind, if several are called NAME.", **own
+        ["--kind"],
+        metavar="KIND",
+        help="Test only the part of this kind, if several are called NAME.",
+        **group,
     )
     for name, text in (("data", "prompts of a file"), ("task", "prompts of a task")):
         yield options.SettingOption(
             name, f"--{name}", group=options.COMMAND, help=f"Use the {text} instead of the suite's own."
         )
     source = _source(registry, args)
-    entries = [offer.entry for offer in chosen if offer.entry is not None] + ([source] if source else [])
+    entries = [offer.entry for offer in offers if offer.entry is not None] + ([source] if source else [])
     for flag in _flags(entries):
         yield from options.setting(flag)
 
 
 def _flags(entries: Iterable[Entry]) -> Iterable[Flag]:
-    """Those of each part; of two parts with one flag the first one's."""
+    """The flags of each part. Of two parts with one flag, the first one's counts."""
     flags: dict[str, Flag] = {}
     for entry in entries:
         if not isinstance(entry.record, Algorithm):
-            for flag in of_config(entry.config, table_of(entry), f"{entry.kind}: {entry.record.name}", {}):
+            heading = f"{entry.kind}: {entry.record.name}"
+            for flag in of_config(entry.config, table_of(entry), heading, {}, common=True):
                 flags.setdefault(flag.name, flag)
     return flags.values()
 
@@ -90,30 +90,30 @@ def table_of(entry: Entry) -> str:
     return f"{entry.kind}.{entry.record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
 
 
-def _unknown(name: str, layer: Layer, chosen: Sequence[Offer], own: Iterable[str]) -> str:
-    known = [flag.name for flag in _flags([offer.entry for offer in chosen if offer.entry is not None])]
-    near = did_you_mean(flag_name(name), [*map(flag_name, [*known, *_OF_PROMPTS]), *own])
-    return f"{layer.at(name)} is unknown.{near}"
+def _unknown(name: str, layer: Layer, offers: Sequence[Offer], names: Iterable[str]) -> str:
+    settings = [flag.name for flag in _flags([offer.entry for offer in offers if offer.entry is not None])]
+    hint = did_you_mean(flag_name(name), [*map(flag_name, [*settings, *_PROMPT_FLAGS]), *names])
+    return f"{layer.at(name)} is unknown.{hint}"
 
 
 # --- running ---------------------------------------------------------------------------------------------
 
 
-def _run(program: Program, chosen: Sequence[Offer], flags: Layer, params: options.Params) -> None:
-    if not chosen:
-        raise ConfigError(f"{ASKED}: expected the name of a part or of a plugin, or --plugin FILE.")
+def _run(program: Program, offers: Sequence[Offer], flags: Layer, params: options.Params) -> None:
+    if not offers:
+        raise ConfigError(f"{COMMAND}: expected the name of a part or of a plugin, or --plugin FILE.")
     if params["kind"]:
-        kinds = sorted({offer.kind for offer in chosen})
-        chosen = [offer for offer in chosen if offer.kind == params["kind"].replace("-", "_")]
-        if not chosen:
+        kinds = sorted({offer.kind for offer in offers})
+        offers = [offer for offer in offers if offer.kind == params["kind"].replace("-", "_")]
+        if not offers:
             raise ConfigError(f"--kind: found {params['kind']!r}, expected {' or '.join(kinds)}.")
     settings = {name: Setting(value=value, layer=flags) for name, value in flags.values.items()}
     registry = program.plugins.registry
     prompts = _prompts(registry, flags)
-    subjects = [(offer, _subject(offer, program, settings, prompts)) for offer in chosen]
+    subjects = [(offer, _subject(offer, program, settings, prompts)) for offer in offers]
     rows, failed = [], 0
     for offer, subject in subjects:
-        findings = _check_aloud(offer, subject, quiet=params["as_json"])
+        findings = _check(offer, subject, quiet=params["as_json"])
         failed += sum(finding.outcome == "fails" for finding in findings)
         rows.append(_row(offer, findings))
     if params["as_json"]:
@@ -141,8 +141,8 @@ def _subject(
     )
 
 
-def _check_aloud(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding]:
-    """What the suite finds, said as it comes."""
+def _check(offer: Offer, subject: Subject, *, quiet: bool) -> list[Finding]:
+    """The findings of the suite, which it also prints as they come."""
     from rlcore_testing.suites import check
 
     say = (lambda text: None) if quiet else click.echo
@@ -183,23 +183,23 @@ def _bridge(registry: Registry, trainer: str) -> Any:
 
 def _source(registry: Registry, args: Sequence[str]) -> Entry | None:
     """The source that `args` choose, whose flags are there too."""
-    given = options.scan(args)
-    values = {name: given[name] for name in _OF_PROMPTS if name in given}
+    choices = options.scan(args)
+    values = {name: choices[name] for name in _PROMPT_FLAGS if name in choices}
     return select(registry, None, Layer(label="", values=values)).entries[Kind.SOURCE] if values else None
 
 
 def _prompts(registry: Registry, flags: Layer) -> tuple[Prompt, ...]:
     """The first ones of `--data` or `--task`; none where neither is given."""
-    if not any(name in flags.values for name in _OF_PROMPTS):
+    if not any(name in flags.values for name in _PROMPT_FLAGS):
         return ()
-    own = {
+    values = {
         name: value
         for name, value in flags.values.items()
-        if name in _OF_PROMPTS or name.startswith(f"{Kind.SOURCE}.")
+        if name in _PROMPT_FLAGS or name.startswith(f"{Kind.SOURCE}.")
     }
-    selection = select(registry, None, Layer(label="", values=own))
+    selection = select(registry, None, Layer(label="", values=values))
     source = resolve_part(selection.entries[Kind.SOURCE], selection.settings()).build()
     train = source.prompts().train
     if not len(train):
-        raise PluginError(f"{ASKED}: the source has no prompts.")
+        raise PluginError(f"{COMMAND}: the source has no prompts.")
     return tuple(train[place] for place in range(min(SEEN, len(train))))

@@ -1,11 +1,9 @@
 """The columns of the live table and of the log lines."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlcore.api.inputs import Input, TrainsOn
+from rlcore.api.columns import Input, TrainsOn
 from rlcore.api.types import Json
 
 _EVAL = ("eval/", "/score")

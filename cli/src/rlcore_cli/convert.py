@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,17 +10,29 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlcore.api.ability import Ability
 from rlcore.api.errors import CheckpointError, ConfigError
-from rlcore.compose.resolve import resolve_model
+from rlcore.api.lora import ADAPTER_CONFIG
+from rlcore.checkpoint.folder import write_atomically
+from rlcore.compose.abilities import Demand, require
+from rlcore.compose.run_checks import bridge_complaints
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
-from rlcore.runtime.run_folder import RUN_TOML
+from rlcore.preparation.run_folder import RUN_TOML
 from rlcore_cli.program import Program
+from rlcore_cli.resolve import resolve_model
 from rlcore_cli.train import model_of, trainer_of
+from rlcore_toolkit import check_new
 
 if TYPE_CHECKING:
     from rlcore.api.plugin_file import PluginFile
-    from rlcore.api.trainer import ConversionReport, ProgressCallback, SavedWeights, Trainer
+    from rlcore.api.trainer import (
+        ConversionReport,
+        ConvertingTrainer,
+        ProgressCallback,
+        SavedWeights,
+        Trainer,
+    )
 
 _PATH = click.Path(path_type=Path)
 _ranks = click.option(
@@ -68,13 +81,18 @@ def convert(program: Program, source: Path, out: Path, ranks: int, fp8: int | No
         return
     files = program.plugins.files
     selection = select(program.plugins.registry, None, Layer(label="", values={"model": str(source)}))
-    trainer = trainer_of(selection)
-    spec = of_model(source, resolve_model(selection).bridge)
+    part = trainer_of(selection)
+    require(part, Demand(ability=Ability.OWN_WEIGHTS, found=f"{source}", instead="use it as it is"))
+    model = resolve_model(selection)
+    for complaint in bridge_complaints(model.family, part):
+        raise ConfigError(complaint)
+    trainer: ConvertingTrainer = part.build()
+    spec = of_model(source, model.bridge)
     weights = trainer.weights_in(source)
     if weights is not None:
         _to_hf(trainer, SavedWeights(spec=spec, folder=weights), out, ranks, files)
         return
-    _print(_shown("Writing", lambda advance: trainer.from_hf(spec, out, advance, ranks, files)))
+    _print(_with_progress("Writing", lambda advance: trainer.from_hf(spec, out, advance, ranks, files)))
     click.echo(f"{out}: the weights of {source}, for rlcore train --weights {out}.")
 
 
@@ -86,7 +104,7 @@ def _to_fp8(source: Path, out: Path, size: int) -> None:
         )
     from rlcore_cli.fp8_directory import to_fp8
 
-    _print(_shown("Writing", lambda advance: to_fp8(source, out, (size, size), advance)))
+    _print(_with_progress("Writing", lambda advance: to_fp8(source, out, (size, size), advance)))
     click.echo(f"{out}: the model of {source} in FP8, for rlcore train --model {out}.")
 
 
@@ -94,14 +112,32 @@ def _to_fp8(source: Path, out: Path, size: int) -> None:
 @click.argument("run", type=_PATH)
 @click.argument("out", type=_PATH)
 @_ranks
+@click.option(
+    "--adapter/--merged",
+    help="Write the adapter of a run with --lora.rank alone, as PEFT loads it, or merged into the model.",
+)
 @click.pass_obj
-def export(program: Program, run: Path, out: Path, ranks: int) -> None:
+def export(program: Program, run: Path, out: Path, ranks: int, adapter: bool) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and engines load it."""
     from rlcore_cli.weights_source import checkpoint_of, of_checkpoint
 
     trained = model_of(program, run, f"{run}")
     source = of_checkpoint(checkpoint_of(run), trained.model)
-    _to_hf(trained.trainer, source, out, ranks, trained.plugin_files)
+    if adapter:
+        _copy_adapter(source.folder, out)
+    else:
+        _to_hf(trained.trainer, source, out, ranks, trained.plugin_files)
+
+
+def _copy_adapter(policy: Path, out: Path) -> None:
+    """The files of PEFT among those of a checkpoint's policy."""
+    if not (policy / ADAPTER_CONFIG).is_file():
+        raise CheckpointError(f"--adapter: {policy} holds no adapter, but a whole model; leave it out.")
+    check_new(out)
+    with write_atomically(out, marked=False) as folder:
+        for file in policy.glob("adapter_*"):
+            shutil.copy(file, folder)
+    click.echo(f"{out}: the adapter of {policy.parent}, as PEFT loads it.")
 
 
 def _to_hf(
@@ -111,11 +147,11 @@ def _to_hf(
         report: ConversionReport = trainer.to_hf(source, out, advance, ranks, files)
         return report
 
-    _print(_shown("Writing", work))
+    _print(_with_progress("Writing", work))
     click.echo(f"{out}: the model of {source.folder.parent}, as transformers and engines load it.")
 
 
-def _shown(what: str, work: Callable[[ProgressCallback], ConversionReport]) -> ConversionReport:
+def _with_progress(what: str, work: Callable[[ProgressCallback], ConversionReport]) -> ConversionReport:
     """`work` with a progress bar on a terminal's standard error."""
     from rich.console import Console
     from rich.progress import (

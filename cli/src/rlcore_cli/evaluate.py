@@ -1,11 +1,9 @@
 """`rlcore eval`: a model on named sets, without a trainer; its options depend on what they choose."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,6 +18,7 @@ from rlcore_cli.evaluation import (
     to_toml,
     unknown,
 )
+from rlcore_cli.evaluation_run import EvalSummary
 from rlcore_cli.program import Program, early_options
 from rlcore_cli.train import (
     LOADING,
@@ -30,9 +29,6 @@ from rlcore_cli.train import (
     with_weights,
 )
 
-if TYPE_CHECKING:
-    from rlcore_cli.evaluation_run import EvalSummary
-
 _PATH = click.Path(path_type=Path)
 
 
@@ -42,42 +38,42 @@ class EvalCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of the made command. Raises `UserError` for a choice that does not exist."""
-        chosen = options.scan(args)
-        program, file = file_layer(program_of(parent), chosen)
-        values = {name: value for name, value in chosen.items() if name.partition(".")[0] in CHOICES}
+        """The context of that command. Raises `UserError` for a choice that does not exist."""
+        choices = options.scan(args)
+        program, file = file_layer(program_of(parent), choices)
+        values = {name: value for name, value in choices.items() if name.partition(".")[0] in CHOICES}
         selection = select_evaluation(program.plugins.registry, file, Layer(label="", values=values))
-        made = options.SelectedCommand(
+        command = options.SelectedCommand(
             _options(selection, args),
             run=lambda flags, params: _run(program, file, flags, params),
-            unknown=lambda name, layer, own: unknown(name, layer, selection, own),
+            unknown=lambda name, layer, names: unknown(name, layer, selection, names),
             passed=options.passed_help(selection),
             name=self.name,
             help=self.help,
         )
-        return made.make_context(info_name, args, parent=parent, **extra)
+        return command.make_context(info_name, args, parent=parent, **extra)
 
 
 def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:
-    own = {"group": options.COMMAND}
+    group: dict[str, Any] = {"group": options.COMMAND}
     yield options.GroupedOption(
-        ["--config"], metavar="FILE", type=_PATH, help="Settings from a TOML file.", **own
+        ["--config"], metavar="FILE", type=_PATH, help="Settings from a TOML file.", **group
     )
     yield options.GroupedOption(
         ["--run-dir"],
         metavar="PATH",
         type=_PATH,
         help="Folder of samples and logs.  [default: runs/…]",
-        **own,
+        **group,
     )
     yield options.GroupedOption(
         ["--dry-run"],
         is_flag=True,
         help="Print the resolved TOML, or JSON with --json, and start nothing.",
-        **own,
+        **group,
     )
     yield options.GroupedOption(
-        ["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.", **own
+        ["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout.", **group
     )
     yield from early_options()
     for name, text in CHOICES.items():
@@ -90,14 +86,14 @@ def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parame
 
 def _run(program: Program, file: Layer | None, flags: Layer, params: options.Params) -> None:
     plugins = program.plugins
-    given = [layer for layer in (file, flags) if layer is not None]
+    stack = [layer for layer in (file, flags) if layer is not None]
     selection = select_evaluation(plugins.registry, file, flags)
-    chosen = resolve_evaluation(selection, given, plugins.files)
-    check_before_start(chosen, plugins.registry)
+    inference = resolve_evaluation(selection, stack, plugins.files)
+    check_before_start(inference, plugins.registry)
     if params["dry_run"]:
-        print_settings(to_toml(chosen), as_json=params["as_json"])
+        print_settings(to_toml(inference), as_json=params["as_json"])
         return
-    chosen = replace(chosen, model=with_weights(chosen.model))
+    inference = replace(inference, model=with_weights(inference.model))
     from rlcore_cli.display import TerminalDisplay
     from rlcore_machine import deferred_collection
 
@@ -105,7 +101,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         display.phase(LOADING)
         from rlcore_cli.evaluation_run import evaluate
 
-        summary = evaluate(chosen, run_dir=params["run_dir"], display=display)
+        summary = evaluate(inference, run_dir=params["run_dir"], display=display)
     if params["as_json"]:
         click.echo(summary.to_json())
     else:

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.preparation.run_folder import run_folder
 from rlcore.runtime.connect import connect, opened
-from rlcore.runtime.run_folder import SAMPLES_FOLDER, run_folder
-from rlcore_jsonl.tracker import write_samples
+from rlcore.tracking.run_files import SAMPLES_FOLDER, write_samples
 from rlcore_machine import settle_heap
 from rlcore_machine.reaper import Reaper, scratch
 from rlcore_machine.signals import signals_raise
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rlcore.api.cluster import Cluster
     from rlcore.compose.resolved import Inference
     from rlcore.data.prompt_tokenizer import PromptTokenizer
+    from rlcore.preparation.prepared import Served
     from rlcore.rollout.evaluate import EvalResult
-    from rlcore.runtime.prepared import Served
     from rlcore.tracking.display import Display
 
 FILE = "eval.jsonl"
@@ -59,8 +59,8 @@ def evaluate(chosen: Inference, *, run_dir: Path | None, display: Display) -> Ev
         run_folder(run_dir, held, f"eval-{Path(chosen.model.name).name}") as folder,
     ):
         # Torch comes with these. Meanwhile the cluster imports what its processes need.
-        from rlcore.runtime.placement import cpus_of, served_bundles
-        from rlcore.runtime.prepare import prepare_served
+        from rlcore.preparation.prepare import prepare_served
+        from rlcore.serving.placement import cpus_of, served_bundles
 
         display.phase("Checking the model, the data and the parts")
         served = prepare_served(chosen, folder.resolve())
@@ -82,9 +82,9 @@ async def _evaluate(
     served: Served, cluster: Cluster, reaper: Reaper, display: Display
 ) -> dict[str, EvalResult]:
     from rlcore.rollout.evaluate import Evaluator
-    from rlcore.runtime.evals import evaluations
-    from rlcore.runtime.placement import place_engines
-    from rlcore.runtime.serving import Serving
+    from rlcore.runtime.evaluations import evaluations
+    from rlcore.serving.placement import place_engines
+    from rlcore.serving.serving import Serving
 
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(scratch(reaper))
@@ -93,12 +93,14 @@ async def _evaluate(
         serving = Serving(cluster, placement, served, reaper, stack)
         chosen, engines, generators = serving.chosen, serving.engines, serving.generators
         sets = await evaluations(chosen, serving.evals, [], generators, stack, served.model.path)
-        await together([engines.start(), serving.frozen.start(), generators.start()])
+        limit_s = chosen.run.limits.worker_health_limit
+        starting = together([engines.start(), serving.frozen.start(), generators.start()])
+        await first([cluster.watch(limit_s), starting])
         settle_heap()
         display.phase(f"Evaluating {', '.join(evaluation.name for evaluation in sets)}")
         encoder: PromptTokenizer = served.encoder
         evaluator = Evaluator(run=chosen.run, encoder=encoder, clients=engines.clients, sets=sets)
         version = await engines.clients[0].weight_version()
         results = asyncio.ensure_future(evaluator.evaluate(version))
-        await first([*serving.watches(), results])
+        await first([cluster.watch(limit_s), *serving.watches(), results])
         return results.result()

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rlcore.api.config import Config, fields_of, flag_name
+from rlcore.api.config import Config, Table, flag_name, is_group
+from rlcore.api.marks import Mark
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
-from rlcore.config.fields import choices, is_list
+from rlcore.config.fields import choices, has_mark, is_list
 from rlcore.config.layers import Setting
 
 
@@ -20,7 +21,8 @@ class Flag:
 
     `name`: dotted (`loss.clip_high`). `group`: its heading in the help. `metavar`: what it accepts, in a word
     or two. `default`: its value without the flag, as text. `many`: it may be repeated. `switch`: it takes no
-    value. `table`: its option takes a further key, as in `--source.chat-template-kwargs.KEY`.
+    value. `table`: its option takes a further key, as in `--source.chat-template-kwargs.KEY`. `common`: the
+    help shows it unasked.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Flag:
     many: bool
     switch: bool
     table: bool = False
+    common: bool = False
 
     @property
     def option(self) -> str:
@@ -47,6 +50,9 @@ def flags(selection: Selection) -> Iterator[Flag]:
     """The run's flags, then those of each selected component, in the order of their fields."""
     settings = layers.merge(selection.layers)
     yield from of_config(RunConfig, "", "run", settings)
+    for key, field in RunConfig.model_fields.items():
+        if is_group(group := field.annotation):
+            yield from of_config(group, key if issubclass(group, Table) else "", key, settings)
     for table, config, heading in selection.configs():
         yield from of_config(config, table, heading, settings, selection.chosen_otherwise())
 
@@ -57,14 +63,16 @@ def of_config(
     group: str,
     settings: Mapping[str, Setting],
     hidden: Collection[str] = (),
+    *,
+    common: bool = False,
 ) -> Iterator[Flag]:
-    """A flag for each field of `config` that is not `hidden`.
+    """A flag for each field of `config` that is not `hidden`, and no group of further fields.
 
-    `settings`: values that replace a field's default.
+    `settings`: values that replace a field's default. `common`: all are.
     """
-    for key, field in fields_of(config).items():
+    for key, field in config.model_fields.items():
         name = f"{table}.{key}" if table else key
-        if name in hidden:
+        if name in hidden or is_group(field.annotation):
             continue
         setting = settings.get(name)
         value = setting.value if setting else field.get_default(call_default_factory=True)
@@ -77,6 +85,7 @@ def of_config(
             many=is_list(field.annotation),
             switch=_is_bool(field.annotation),
             table=_is_table(field.annotation),
+            common=common or has_mark(field, Mark.COMMON),
         )
 
 

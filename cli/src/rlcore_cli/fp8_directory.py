@@ -1,7 +1,5 @@
 """A Hugging Face directory with full weights → the same model in FP8 blocks, as DeepSeek-V3 is published."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -15,12 +13,12 @@ from safetensors.torch import save_file
 from rlcore.api.errors import CheckpointError
 from rlcore.api.trainer import ConversionReport, ProgressCallback
 from rlcore.checkpoint.folder import write_atomically
-from rlcore.checkpoint.weights_check import INDEX, check_weights
-from rlcore.checksums import checksum
 from rlcore.compose.models import read_config
-from rlcore.config_fp8 import Fp8Block
 from rlcore.engines.publish_file import copy_side_files
-from rlcore.fp8 import FP8_SCALE_SUFFIX, quantize_fp8
+from rlcore.weights.checksums import checksum
+from rlcore.weights.fp8_config import FP8_SCALE_SUFFIX, Fp8Block
+from rlcore.weights.weights_check import INDEX, check_weights
+from rlcore_toolkit import check_new, quantize_fp8
 
 _SMALL = re.compile(r"(?<!\.eh)_proj(_with_mqa)?\.weight$")
 """The linear layers of attention, of MLPs and of experts. Embeddings, norms, routers, the output head, and
@@ -33,8 +31,7 @@ def to_fp8(source: Path, out: Path, block: Fp8Block, advance: ProgressCallback) 
     `CheckpointError` where `out` exists, or `source` is quantized or has nothing to quantize; `ModelError`
     where `source` is damaged.
     """
-    if out.exists():
-        raise CheckpointError(f"{out}: exists already; name a directory that does not.")
+    check_new(out)
     config = read_config(source, str(source))
     if "quantization_config" in config:
         raise CheckpointError(f"{source}: its weights are quantized already; expected full ones.")
@@ -63,7 +60,8 @@ def to_fp8(source: Path, out: Path, block: Fp8Block, advance: ProgressCallback) 
             "activation_scheme": "dynamic",
             "weight_block_size": block,
         }
-        _write(folder / "config.json", {**config, "quantization_config": how})
+        whole = json.loads((source / "config.json").read_text())
+        _write(folder / "config.json", {**whole, "quantization_config": how})
         report.write(folder)
     return report
 

@@ -27,7 +27,8 @@ from rlcore.api.errors import ConfigError, MissingPackageError, RunError, UserEr
 from rlcore.api.records import Kind
 from rlcore.checkpoint.folder import checkpoints
 from rlcore.config import toml
-from rlcore.runtime.run_folder import CHECKPOINTS, METRICS_FILE, RUN_TOML, SAMPLES_FOLDER, read_metrics
+from rlcore.preparation.run_folder import CHECKPOINTS, RUN_TOML
+from rlcore.tracking.run_files import METRICS_FILE, SAMPLES_FOLDER, read_metrics
 from rlcore_cli.function_source import write_functions
 
 if TYPE_CHECKING:
@@ -63,6 +64,34 @@ class Run:
         if not (self.folder / RUN_TOML).is_file():
             raise ConfigError(f"{self.folder}: found no {RUN_TOML} there, expected the folder of a run.")
 
+    def _repr_html_(self) -> str:
+        """Its curve and its last steps, for a notebook."""
+        from rlcore_cli.run_html import run_html
+
+        file = self.folder / METRICS_FILE
+        return run_html(str(self.folder), read_metrics(file) if file.exists() else [])
+
+    def view(self) -> str:
+        """Open the page of `rlcore view` on this run, while it goes on or afterwards. Returns its address.
+
+        The page ends with this process, or when nobody has looked for an hour. On another machine, forward
+        the port of the address (docs/watching.md). `UserError` where the page cannot start.
+        """
+        process = subprocess.Popen(
+            [*PROGRAM, "view", str(self.folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            preexec_fn=_die_with_parent,
+        )
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        if not address:
+            raise UserError(process.communicate()[1].strip().removeprefix("error: "))
+        threading.Thread(target=process.communicate, daemon=True).start()
+        return address
+
     @property
     def metrics(self) -> pandas.DataFrame:
         """A row a step, a column a key of docs/metrics.md; `step` is the index."""
@@ -83,11 +112,11 @@ class Run:
             int(file.stem.rpartition("-")[2]): file
             for file in self.folder.glob(f"{SAMPLES_FOLDER}/{kind}-*.jsonl")
         }
-        wanted = max(files, default=None) if step is None else step
-        if wanted not in files:
+        number = max(files, default=None) if step is None else step
+        if number not in files:
             there = ", ".join(map(str, sorted(files))) or "none"
-            raise ConfigError(f"step: found {wanted}, expected one with {kind} samples: {there}.")
-        lines = files[wanted].read_text(encoding="utf-8").splitlines()
+            raise ConfigError(f"step: found {number}, expected one with {kind} samples: {there}.")
+        lines = files[number].read_text(encoding="utf-8").splitlines()
         return _pandas().DataFrame([json.loads(line) for line in lines])
 
     @property
@@ -201,8 +230,7 @@ def _run_program(command: Sequence[str]) -> tuple[str, int]:
     readers = [threading.Thread(target=_read, args=(process.stdout, lines.append), daemon=True)]
     if not is_shown:
         # asked for at each line: a notebook has another stderr in each cell
-        shown = threading.Thread(target=_read, args=(process.stderr, _show), daemon=True)
-        readers.append(shown)
+        readers.append(threading.Thread(target=_read, args=(process.stderr, _show), daemon=True))
     for reader in readers:
         reader.start()
     try:

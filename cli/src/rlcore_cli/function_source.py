@@ -1,7 +1,5 @@
 """Python functions among settings: each is written to a plugin file, which the run ships to its workers."""
 
-from __future__ import annotations
-
 import builtins
 import dis
 import inspect
@@ -25,16 +23,16 @@ def write_functions(settings: Mapping[str, Any], kinds: Collection[str], folder:
     A kind takes a function or a name, a list of them, or a table of their weights, and so do the kinds in the
     tables of evaluations. Raises `ConfigError` for a function that cannot be written.
     """
-    written = dict(settings)
+    result = dict(settings)
     for name, value in settings.items():
         if name in kinds:
-            written[name] = _with_files(name, value, folder)
+            result[name] = _with_files(name, value, folder)
         elif name == EVAL and isinstance(value, Mapping):
-            written[name] = {
+            result[name] = {
                 set_name: write_functions(table, kinds, folder) if isinstance(table, Mapping) else table
                 for set_name, table in value.items()
             }
-    return written
+    return result
 
 
 def _with_files(kind: str, value: Any, folder: Path) -> Any:
@@ -55,8 +53,8 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
     name = getattr(function, "__name__", "")
     if not inspect.isfunction(function) or not name.isidentifier():
         raise ConfigError(
-            f"{kind}: found {_named(function)}, expected a function that `def` made, 'file.py:function', or "
-            f"the name of an installed {kind}."
+            f"{kind}: found {_description(function)}, expected a function that `def` made, "
+            f"'file.py:function', or the name of an installed {kind}."
         )
     try:
         source = textwrap.dedent(inspect.getsource(function))
@@ -77,8 +75,8 @@ def _file_of(kind: str, function: Callable[..., Any], folder: Path) -> str:
     return f"{file}:{name}"
 
 
-def _named(value: Callable[..., Any]) -> str:
-    """What a user calls it; its repr shows an address."""
+def _description(value: Callable[..., Any]) -> str:
+    """The function in a user's words, for its repr shows an address."""
     name = getattr(value, "__name__", None)
     if name == "<lambda>":
         return "a lambda"

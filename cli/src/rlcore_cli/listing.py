@@ -47,27 +47,27 @@ plugins.add_command(
 def _list(program: Program | None, as_json: bool) -> None:
     assert program is not None, "the command runs inside the rlcore program"
     rows = list(_rows(program))
-    broken = program.plugins.broken
+    failures = program.plugins.broken
     clashes = [*program.plugins.registry.clashes, *program.command_clashes.values()]
     if as_json:
         parts = [dict(zip((*HEADINGS, "summary"), row, strict=True)) for row in rows]
-        failed = [
+        rejects = [
             {
                 "name": plugin.name,
                 "distribution": plugin.dist,
                 "version": plugin.version,
                 "error": plugin.error,
             }
-            for plugin in broken
+            for plugin in failures
         ]
-        click.echo(json.dumps({"plugins": parts, "broken": failed, "clashes": clashes}, indent=2))
+        click.echo(json.dumps({"plugins": parts, "broken": rejects, "clashes": clashes}, indent=2))
         return
     for line in _table([HEADINGS, *(row[:4] for row in rows)]):
         click.echo(line)
-    for plugin in broken:
+    for plugin in failures:
         click.echo(f"broken: {plugin.name} ({plugin.dist} {plugin.version}): {plugin.error}")
-    for said in clashes:
-        click.echo(f"clash: {said}")
+    for clash in clashes:
+        click.echo(f"clash: {clash}")
 
 
 def _rows(program: Program) -> Iterator[tuple[str, ...]]:
@@ -77,12 +77,12 @@ def _rows(program: Program) -> Iterator[tuple[str, ...]]:
         yield (offer.kind, offer.name, offer.provider.dist, offer.provider.version, summary)
     adapters = program.plugins.adapters
     for provider in dict.fromkeys(adapter.provider for adapter in adapters):
-        told = [
+        forms = [
             adapter.record.expected
             for adapter in adapters
             if adapter.provider == provider and adapter.record.expected
         ]
-        yield (ADAPTER, provider.name, provider.dist, provider.version, " or ".join(told))
+        yield (ADAPTER, provider.name, provider.dist, provider.version, " or ".join(forms))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

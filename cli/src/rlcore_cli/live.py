@@ -1,7 +1,5 @@
 """The live table. Imported only where there is a terminal."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -82,9 +80,9 @@ class LiveScreen:
     def step(self, row: Mapping[str, Json]) -> None:
         """Add a row to the table."""
         self._end_phase()
-        shown = cells(row, self._columns)
-        if any(shown):  # step 0 may have nothing to show
-            self._rows.append((row["step"], shown))
+        texts = cells(row, self._columns)
+        if any(texts):  # step 0 may have nothing to show
+            self._rows.append((row["step"], texts))
         self._progress.update(self._task, completed=row["step"], description=TRAINING)
 
     def print(self, line: str) -> None:

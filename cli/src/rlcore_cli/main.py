@@ -14,7 +14,6 @@ import click
 from rlcore.api.errors import PluginError, RlcoreError, did_you_mean
 from rlcore_cli import __version__, plugin
 from rlcore_cli.program import Program, early_options, help_of, split, start
-from rlcore_jsonl import plugin as jsonl
 from rlcore_machine import Terminated, end_process
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -26,8 +25,8 @@ EXIT_CODES = {
     INTERRUPTED: "Ctrl-C",
     TERMINATED: "SIGTERM or SIGHUP, before there was anything to save",
 }
-OWN = {"cli": plugin, "jsonl": jsonl}
-"""The plugins that no switch leaves out. A run without `jsonl` would leave no `metrics.jsonl`."""
+ALWAYS = {"cli": plugin}
+"""The plugin that no switch leaves out."""
 AS_JSON = "--json"
 """With it, a command ends with one JSON object on stdout; an error is one too."""
 
@@ -44,7 +43,7 @@ def run(args: Sequence[str]) -> int:
     """The exit code of `rlcore ARGS`, one of `EXIT_CODES`."""
     try:
         switches, functions, rest = split(args)
-        program = start(switches, OWN, functions)
+        program = start(switches, ALWAYS, functions)
         code = group(program).main(args=rest, prog_name="rlcore", standalone_mode=False, obj=program)
         sys.stdout.flush()
     except RlcoreError as error:
@@ -76,31 +75,31 @@ def run(args: Sequence[str]) -> int:
 def group(program: Program) -> click.Group:
     """The program's command group, with every plugin's commands."""
     commands = {str(command.name): command for _, command in program.commands}
-    commands |= {name: _clashing(name, said) for name, said in program.command_clashes.items()}
-    made = _Commands(
+    commands |= {name: _clashing(name, sentence) for name, sentence in program.command_clashes.items()}
+    root = _Commands(
         "rlcore",
         commands=dict(sorted(commands.items())),
         params=early_options(),
         help="Reinforcement-learning post-training of language models, made of plugins.",
         epilog="The flags of a run: rlcore train --algo NAME --help",
     )
-    return click.version_option(__version__, prog_name="rlcore")(made)
+    return click.version_option(__version__, prog_name="rlcore")(root)
 
 
 class _Commands(click.Group):
     """Commands with the whole first paragraph of their help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        shown = [(name, help_of(command)) for name, command in self.commands.items() if not command.hidden]
+        rows = [(name, help_of(command)) for name, command in self.commands.items() if not command.hidden]
         with formatter.section("Commands"):
-            formatter.write_dl(shown)
+            formatter.write_dl(rows)
 
 
-def _clashing(name: str, said: str) -> click.Command:
+def _clashing(name: str, sentence: str) -> click.Command:
     """What stands for a command that two plugins offer: it is refused, and all others work."""
 
     def refuse(_: Any) -> NoReturn:
-        raise PluginError(said)
+        raise PluginError(sentence)
 
     return click.Command(
         name,
@@ -118,15 +117,15 @@ def _usage(error: click.ClickException) -> str:
         return error.format_message()
     sentence = error.format_message().removesuffix(".")
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        told = error.param.help if isinstance(error.param, click.Option) else None
-        named = error.param.get_error_hint(context).replace("'", "")
-        sentence = f"{named} is missing{f': {told}' if told else ''}".removesuffix(".")
+        help_text = error.param.help if isinstance(error.param, click.Option) else None
+        hint = error.param.get_error_hint(context).replace("'", "")
+        sentence = f"{hint} is missing{f': {help_text}' if help_text else ''}".removesuffix(".")
     elif isinstance(error, click.NoSuchOption):
         # click names several, by their letters alone
-        near = did_you_mean(
+        hint = did_you_mean(
             error.option_name, (name for param in context.command.params for name in param.opts)
         )
-        sentence = f"No such option {error.option_name!r}{f'.{near}' if near else ''}"
+        sentence = f"No such option {error.option_name!r}{f'.{hint}' if hint else ''}"
     elif isinstance(error, click.BadParameter):
         sentence = sentence.replace("a valid integer range", "a whole number").replace(
             "a valid float range", "a number"

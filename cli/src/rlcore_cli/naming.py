@@ -1,7 +1,5 @@
 """What NAME means to `rlcore plugins show` and `check`: parts and commands, else a plugin or distribution."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,7 +32,7 @@ class Offer:
 
     @property
     def name(self) -> str:
-        """As a user chooses it; that of the plugin for an adapter."""
+        """The name by which a user chooses it. An adapter has that of its plugin."""
         if self.entry:
             return self.entry.record.name
         return str(self.command.name) if self.command else self.provider.name
@@ -46,27 +44,27 @@ def offers(program: Program) -> Iterator[Offer]:
     yield from (Offer(info, command=command) for info, command in program.commands)
 
 
-def named(program: Program, name: str, asked: str, *, adapters: bool = False) -> list[Offer]:
+def offers_called(program: Program, name: str, command: str, *, adapters: bool = False) -> list[Offer]:
     """The parts and commands called `name`; where there are none, all that the plugin of that name offers.
 
-    `asked`: the command, for the error. `adapters`: find them too. Raises `PluginError` where nothing is
-    called so: it says what is near, and which plugins failed to load.
+    `command`: the command, for the error. `adapters`: find them too. Raises `PluginError` where nothing is
+    called so: it says what is spelled alike, and which plugins failed to load.
     """
     every = list(offers(program))
     if adapters:
         every += [Offer(adapter.provider, adapter=adapter.record) for adapter in program.plugins.adapters]
-    chosen = [offer for offer in every if offer.name == name]
-    chosen = chosen or [offer for offer in every if _is_called(offer.provider, name)]
-    if not chosen and any(_is_called(info, name) for info in program.plugins.infos):
+    matches = [offer for offer in every if offer.name == name]
+    matches = matches or [offer for offer in every if _is_called(offer.provider, name)]
+    if not matches and any(_is_called(info, name) for info in program.plugins.infos):
         adapts = any(_is_called(adapter.provider, name) for adapter in program.plugins.adapters)
         instead = ": it makes rewards of functions (--reward FILE.py:FUNCTION)" if adapts else ""
-        raise PluginError(f"{asked}: the plugin {name!r} offers no part and no command{instead}.")
-    if not chosen:
-        known = {offer.name for offer in every} | {info.name for info in program.plugins.infos}
+        raise PluginError(f"{command}: the plugin {name!r} offers no part and no command{instead}.")
+    if not matches:
+        names = {offer.name for offer in every} | {info.name for info in program.plugins.infos}
         note = program.plugins.registry.broken_note()
-        near = f" Load a file by --plugin {name}." if name.endswith(".py") else did_you_mean(name, known)
-        raise PluginError(f"{asked}: nothing is called {name!r}.{near}{note}")
-    return chosen
+        hint = f" Load a file by --plugin {name}." if name.endswith(".py") else did_you_mean(name, names)
+        raise PluginError(f"{command}: nothing is called {name!r}.{hint}{note}")
+    return matches
 
 
 def _is_called(plugin: PluginInfo, name: str) -> bool:

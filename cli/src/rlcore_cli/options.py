@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from rlcore.api.config import flag_name
-from rlcore.api.errors import ConfigError
+from rlcore.api.config import flag_name, named_field
+from rlcore.api.errors import ConfigError, did_you_mean
 from rlcore.api.records import Kind
+from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, parse_json
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, PARTS as EVAL_PARTS
@@ -24,18 +25,21 @@ from rlcore_cli.program import early_options
 
 Params = Mapping[str, Any]
 COMMAND, PARTS = "this command", "parts"
+ALL = "all"
 _EMPTIERS = {f"--no-{kind}": kind.value for kind in LIST_KINDS}
 NO_CHOICES = ("config", "resume")
 _METAVARS = {"data": "PATH", EVAL: "NAME=PATH"}
+_PLACE = f"{Kind.CLUSTER}."
+"""A setting of one cluster alone chooses that cluster."""
 _EVAL_PART = re.compile(rf"{EVAL}\.\w+\.({'|'.join(EVAL_PARTS)})")
 
 
 class GroupedOption(click.Option):
-    """An option that stands under a heading of the help text."""
+    """An option that stands under the heading `group` of the help text. `common`: it is shown unasked."""
 
-    def __init__(self, declarations: Sequence[str], *, group: str, **more: Any) -> None:
+    def __init__(self, declarations: Sequence[str], *, group: str, common: bool = True, **more: Any) -> None:
         super().__init__(declarations, **more)
-        self.group = group
+        self.group, self.common = group, common
 
 
 class SettingOption(GroupedOption):
@@ -47,8 +51,8 @@ class SettingOption(GroupedOption):
     def __init__(
         self, setting: str, option: str, *, empties: bool = False, key: str = "", **more: Any
     ) -> None:
-        own_name = "__".join(["no" if empties else "set", *setting.split("."), *([key] if key else [])])
-        super().__init__([own_name, option], default=None, **more)
+        parameter = "__".join(["no" if empties else "set", *setting.split("."), *([key] if key else [])])
+        super().__init__([parameter, option], default=None, **more)
         self.setting, self.empties, self.key = setting, empties, key
 
 
@@ -65,7 +69,8 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
         name = flag.removeprefix("--").replace("-", "_")
         if flag in _EMPTIERS:
             choices[_EMPTIERS[flag]] = []
-        if not flag.startswith("--") or not (name in {*CHOICES, *NO_CHOICES} or _EVAL_PART.fullmatch(name)):
+        is_choice = name in {*CHOICES, *NO_CHOICES} or _EVAL_PART.fullmatch(name) or name.startswith(_PLACE)
+        if not flag.startswith("--") or not is_choice:
             continue
         if not equals:
             if position + 1 == len(args):
@@ -77,7 +82,7 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
 
 def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:
     """Every option that `train` takes for this selection; pass-through ones as far as `args` has them."""
-    yield from _own_options()
+    yield from _command_options()
     for name, text in CHOICES.items():
         yield from choice(name, text, selection)
     yield from eval_parts(selection)
@@ -87,7 +92,7 @@ def all_options(selection: Selection, args: Sequence[str]) -> Iterator[click.Par
     yield from keyed(args, selection)
 
 
-def given(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
+def settings_in(options: Sequence[click.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted name → raw value of every setting that stands on the command line."""
     settings: dict[str, Any] = {}
     for option in options:
@@ -114,26 +119,14 @@ def _one_path(name: str, value: Any) -> Any:
     return value[0] if name == "data" and isinstance(value, list) and len(value) == 1 else value
 
 
-def format_groups(
-    params: Sequence[click.Parameter],
-    passed: Mapping[str, tuple[str, str]],
-    ctx: click.Context,
-    out: click.HelpFormatter,
-) -> None:
-    """The help of the options, under one heading a group; `passed`: of `passed_help`."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for param in params:
-        record = param.get_help_record(ctx)
-        if record is not None:
-            groups.setdefault(getattr(param, "group", COMMAND), []).append(record)
-    for table, line in passed.items():
-        groups[table] = [line]
-    for heading, records in groups.items():
-        with out.section(heading):
-            out.write_dl(records)
+def _is_in(heading: str, table: str) -> bool:
+    """Whether what stands under `heading` is in `table`: `filter: zero_std` is in filter.zero_std, and in
+    filter.
+    """
+    return table in (heading, heading.partition(": ")[0], heading.replace(": ", "."))
 
 
-def _own_options() -> Iterator[click.Parameter]:
+def _command_options() -> Iterator[click.Parameter]:
     path = click.Path(path_type=Path)
     yield GroupedOption(
         ["--config"], group=COMMAND, metavar="FILE", type=path, help="Settings from a TOML file."
@@ -171,8 +164,8 @@ def eval_parts(selection: Selection) -> Iterator[click.Parameter]:
 
 
 def _eval_part(name: str, part: str, selection: Selection) -> click.Parameter:
-    chosen = layers.merge(selection.layers).get(name)
-    text = f"its own {part} [{chosen.value if chosen else 'that of the run'}]"
+    value = layers.merge(selection.layers).get(name)
+    text = f"its own {part} [{value.value if value else 'that of the run'}]"
     heading = ": ".join(name.split(".")[:2])
     return SettingOption(name, flag_name(name), group=heading, metavar="NAME", help=text)
 
@@ -196,10 +189,17 @@ def setting(flag: Flag) -> Iterator[click.Parameter]:
     """The options of one setting."""
     text = f"{flag.help.removesuffix('.')} [{flag.default}]"
     if flag.switch:
-        yield SettingOption(flag.name, f"{flag.option}/{flag.off_option}", group=flag.group, help=text)
+        both = f"{flag.option}/{flag.off_option}"
+        yield SettingOption(flag.name, both, group=flag.group, common=flag.common, help=text)
         return
     yield SettingOption(
-        flag.name, flag.option, group=flag.group, metavar=flag.metavar, multiple=flag.many, help=text
+        flag.name,
+        flag.option,
+        group=flag.group,
+        common=flag.common,
+        metavar=flag.metavar,
+        multiple=flag.many,
+        help=text,
     )
     if flag.many:
         yield _emptier(flag.name, flag.off_option, flag.group)
@@ -211,29 +211,24 @@ def _emptier(setting: str, option: str, group: str) -> click.Parameter:
     )
 
 
-def passed_help(selection: Selection) -> dict[str, tuple[str, str]]:
-    """Table → its line of help, of each table of fields that pass through."""
-    lines = {
-        config.table: (f"--{config.table}.FIELD VALUE", f"any field of {config.fields_of}, by its own name")
-        for _, config in selection.passing()
-    }
+def passed_help(selection: Selection) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Heading and line of help of each table of fields that pass through, or that the user names."""
     for entry, config in selection.passing():
+        table = config.table
+        yield table, (f"--{table}.FIELD VALUE", f"any field of {config.fields_of}, by its own name")
         if entry.kind is Kind.TRAINER:
-            own = f"a field of the critic, reference or teacher alone, in place of --{config.table}.FIELD"
-            lines[f"role {config.table}"] = (f"--ROLE.{config.table}.FIELD VALUE", own)
-    whose = "any field of the server of that frozen model, by its own name"
-    own = "any field of the servers of that engine group, for this group alone"
-    return {
-        **lines,
-        FROZEN: (f"--{FROZEN}.NAME.FIELD VALUE", whose),
-        ENGINE_GROUP: (f"{flag_name(ENGINE_GROUP)}.NAME.FIELD VALUE", own),
-    }
+            text = f"a field of the critic, reference or teacher alone, in place of --{table}.FIELD"
+            yield table, (f"--ROLE.{table}.FIELD VALUE", text)
+    yield "teacher", ("--teacher.NAME.url URL", "one of several teachers, as --teacher.url says")
+    for option, name in ((f"--{FROZEN}", "frozen model"), (flag_name(ENGINE_GROUP), "engine group")):
+        yield "serving", (f"{option}.NAME.FIELD VALUE", f"any field of the servers of that {name}")
 
 
 def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Parameter]:
     """An option for each pass-through field in `args`; one without a value means true.
 
-    Of parts that are not selected too, whose fields are refused afterwards.
+    With those of tables that the user names. Of parts that are not selected too, whose fields are refused
+    afterwards.
     """
     owners = list(table_owners(selection.registry))
     tables = {config.table for _, config in owners} | {FROZEN, "engine-group"}
@@ -243,12 +238,13 @@ def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Pa
     seen = set()
     for position, argument in enumerate(args):
         flag, equals, _ = argument.partition("=")
-        if not flag.startswith(prefixes) or flag in seen:
+        is_named = named_field(RunConfig, flag.removeprefix("--").replace("-", "_")) is not None
+        if not (flag.startswith(prefixes) or is_named) or flag in seen:
             continue
         seen.add(flag)
-        following = args[position + 1] if position + 1 < len(args) else "--"
+        successor = args[position + 1] if position + 1 < len(args) else "--"
         name = flag.removeprefix("--").replace("-", "_")
-        bare = not equals and following.startswith("--")
+        bare = not equals and successor.startswith("--")
         yield SettingOption(name, flag, group=PARTS, is_flag=bare, hidden=True)
 
 
@@ -267,7 +263,7 @@ class SelectedCommand(click.Command):
 
     `run` gets the layer of the flags that were given, and all parameters; `unknown` words the refusal of a
     setting that the selection does not have, with the layer that names it as it was typed, and the command's
-    own options, one of which may be meant; `passed`: see `passed_help`.
+    own options, one of which may be meant; `passed`: the lines of `passed_help`.
     """
 
     allow_extra_args = True
@@ -279,25 +275,26 @@ class SelectedCommand(click.Command):
         *,
         run: Callable[[Layer, Params], None],
         unknown: Callable[[str, Layer, Iterable[str]], str],
-        passed: Mapping[str, tuple[str, str]],
-        **known: Any,
+        passed: Iterable[tuple[str, tuple[str, str]]],
+        **more: Any,
     ) -> None:
-        super().__init__(params=list(params), **known)
-        self._run, self._unknown, self._passed = run, unknown, passed
+        super().__init__(params=list(params), **more)
+        self._run, self._unknown, self._passed = run, unknown, list(passed)
+        self._shown = ""
 
     def invoke(self, ctx: click.Context) -> None:
-        self._run(Layer(label="", values=given(self.params, ctx.params)), ctx.params)
+        self._run(Layer(label="", values=settings_in(self.params, ctx.params)), ctx.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         single = [word for word in args if re.match(r"-[a-z]{2}", word)]  # click consumes `args`
         try:
             words = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if meant := [word for word in single if word.startswith(error.option_name)]:
-                raise ConfigError(f"{meant[0]}: expected two dashes, -{meant[0]}.") from error
+            if matches := [word for word in single if word.startswith(error.option_name)]:
+                raise ConfigError(f"{matches[0]}: expected two dashes, -{matches[0]}.") from error
             name = error.option_name.lstrip("-").replace("-", "_")
             layer = Layer(label="", values={}, written_as={name: error.option_name})
-            raise ConfigError(self._unknown(name, layer, self._own())) from error
+            raise ConfigError(self._unknown(name, layer, self._names())) from error
         if words:
             raise ConfigError(self._stray(words[0]))
         return words
@@ -312,11 +309,62 @@ class SelectedCommand(click.Command):
             )
         if any(option in param.opts for param in self.params):
             return f"found {word!r}, expected {option} {value}."
-        return self._unknown(name, Layer(label="", values={}), self._own())
+        return self._unknown(name, Layer(label="", values={}), self._names())
 
-    def _own(self) -> list[str]:
+    def _names(self) -> list[str]:
         """The options that are no settings."""
         return [param.opts[0] for param in self.params if getattr(param, "group", COMMAND) == COMMAND]
 
+    def get_help_option(self, ctx: click.Context) -> click.Option:
+        return GroupedOption(
+            ["--help"],
+            group=COMMAND,
+            is_flag=False,
+            flag_value="",
+            metavar="[all|TABLE]",
+            is_eager=True,
+            expose_value=False,
+            callback=self._print_help,
+            help="Show the settings that people use; all; or those of one table.",
+        )
+
+    def _print_help(self, ctx: click.Context, _: click.Parameter, table: str | None) -> None:
+        if table is None or ctx.resilient_parsing:
+            return
+        if table not in ("", ALL) and not any(_is_in(heading, table) for heading in self._headings()):
+            tables = [heading.replace(": ", ".") for heading in self._headings()]
+            raise ConfigError(
+                f"--help: found {table!r}, expected {ALL}, or a table: {', '.join(tables)}."
+                f"{did_you_mean(table, [ALL, *tables])}"
+            )
+        self._shown = table
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+    def _headings(self) -> list[str]:
+        """The headings of settings, in their order."""
+        groups = [getattr(param, "group", COMMAND) for param in self.params]
+        headings = dict.fromkeys([*groups, *(heading for heading, _ in self._passed)])
+        return [heading for heading in headings if heading not in (COMMAND, PARTS)]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        format_groups(self.get_params(ctx), self._passed, ctx, formatter)
+        groups: dict[str, list[tuple[str, str]]] = {}
+        rest = 0
+        for param in self.get_params(ctx):
+            heading, record = getattr(param, "group", COMMAND), param.get_help_record(ctx)
+            is_shown = self._shown == ALL or _is_in(heading, self._shown)
+            if record and (is_shown or (not self._shown and getattr(param, "common", True))):
+                groups.setdefault(heading, []).append(record)
+            else:
+                rest += record is not None
+        for heading, line in self._passed:
+            if self._shown == ALL or _is_in(heading, self._shown):
+                groups.setdefault(heading, []).append(line)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+        if rest and not self._shown:
+            tables = dict.fromkeys(heading.partition(": ")[0] for heading in self._headings())
+            formatter.write_paragraph()
+            command = f"{ctx.command_path} --help"
+            formatter.write_text(f"{rest} more: {command} {ALL}. One table: {command} {', '.join(tables)}.")

@@ -23,9 +23,9 @@ from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import PluginInfo, clash_sentence
 
 OFF = "no:"
-OF_FUNCTIONS = re.compile(r"(eval\.\w+\.)?(reward|generator)")
+OF_FUNCTIONS = re.compile(r"(eval\.[\w-]+\.)?(reward|generator)")
 """The settings that take FILE.py:FUNCTION beside a name."""
-DATA = re.compile(r"(eval\.\w+\.)?data")
+DATA = re.compile(r"(eval\.[\w-]+\.)?data")
 """The settings that name files of prompts."""
 FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*(?:=.*)?)")
 """FILE.py:FUNCTION, a reward with its weight."""
@@ -51,51 +51,51 @@ class Function:
         if (self.kind, self.name) in offers:
             return
         [module] = (sys.modules[file.module] for file in plugins.files if file.name == self.file.name)
-        known = getattr(module, self.name, None)
+        value = getattr(module, self.name, None)
         hook = next((name for name, value in vars(module).items() if hasattr(value, "rlcore_impl")), None)
-        if hook and callable(known):
+        if hook and callable(value):
             raise PluginError(
                 f"{self.at} {self.file}:{self.name}: {hook} in the file names what it offers; choose that by "
                 f"--plugin {self.file} --{self.kind} NAME, or leave the hook out."
             )
-        if self.kind is Kind.REWARD and callable(known) and not plugins.adapters:
+        if self.kind is Kind.REWARD and callable(value) and not plugins.adapters:
             raise PluginError(
                 f"{self.at} {self.file}:{self.name}: no plugin that is loaded makes rewards of functions; "
                 "rlcore-functions does: name it in RLCORE_PLUGINS, or leave out -p no:functions."
             )
         if kinds := sorted(kind for kind, name in offers if name == self.name):
             fault = f"{self.name} is a {kinds[0]}"
-        elif not callable(known):
+        elif not callable(value):
             fault = f"the file has no {self.name}"
         elif not NAME.fullmatch(self.name):
             fault = "a name has lower-case letters, digits and underscores alone"
-        elif getattr(known, "__module__", "") != module.__name__ and self.name not in vars(module).get(
+        elif getattr(value, "__module__", "") != module.__name__ and self.name not in vars(module).get(
             "__all__", ()
         ):
             fault = f"{self.name} is imported there, and __all__ does not list it"
         else:
             fault = f"by its parameters {self.name} is no {self.kind}"
-        near = did_you_mean(self.name, sorted(name for kind, name in offers if kind is self.kind))
+        hint = did_you_mean(self.name, sorted(name for kind, name in offers if kind is self.kind))
         raise PluginError(
-            f"{self.at} {self.file}:{self.name}: {fault}, expected {self._expected(plugins)}.{near}"
+            f"{self.at} {self.file}:{self.name}: {fault}, expected {self._expected(plugins)}.{hint}"
         )
 
     def _expected(self, plugins: Plugins) -> str:
         if self.kind is Kind.GENERATOR:
             return "async def NAME(ctx, sample)"
-        told = [adapter.record.expected for adapter in plugins.adapters if adapter.record.expected]
-        return " or ".join(told) or "one with the parameters that a plugin's adapter knows"
+        forms = [adapter.record.expected for adapter in plugins.adapters if adapter.record.expected]
+        return " or ".join(forms) or "one with the parameters that a plugin's adapter knows"
 
 
 @dataclass(frozen=True)
 class Program:
     """The loaded plugins and the switches that led to them (`click.pass_obj` hands it to a command).
 
-    `own`: the modules that are there whatever the switches say, by the names of their plugins.
+    `fixed`: the modules that are there whatever the switches say, by the names of their plugins.
     """
 
     switches: Switches
-    own: Mapping[str, ModuleType]
+    fixed: Mapping[str, ModuleType]
     plugins: Plugins
     functions: Sequence[Function] = ()
 
@@ -137,17 +137,17 @@ class Program:
 
     def with_files(self, paths: Iterable[Path], functions: Sequence[Function] = ()) -> "Program":
         """The program with further plugin files, and functions in them."""
-        known = {path.resolve() for path in self.switches.files}
-        new = [path for path in paths if path.resolve() not in known]
-        made = replace(self, functions=functions)
+        present = {path.resolve() for path in self.switches.files}
+        new = [path for path in paths if path.resolve() not in present]
+        program = replace(self, functions=functions)
         if new:
-            made = start(replace(self.switches, files=(*self.switches.files, *new)), self.own, functions)
-        made.require_files()
-        return made
+            program = start(replace(self.switches, files=(*self.switches.files, *new)), self.fixed, functions)
+        program.require_files()
+        return program
 
-    def read(self, path: Path, asked: str = "--config") -> tuple["Program", Layer]:
+    def read(self, path: Path, flag: str = "--config") -> tuple["Program", Layer]:
         """The program with the plugin files that a run's TOML names, and the settings in it."""
-        values, functions = functions_of(toml.read_settings(path, asked), path)
+        values, functions = functions_of(toml.read_settings(path, flag), path)
         files = values.pop("plugin", [])
         if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
             raise ConfigError(f"{path}: plugin: found {files!r}, expected a list of paths.")
@@ -162,18 +162,25 @@ class Program:
         `UserError`.
         """
         program, layer = self.read(path)
-        registry, values = program.plugins.registry, {**defaults, **layer.values}
+        return program._run_of(replace(layer, values={**defaults, **layer.values}), layer.values)
+
+    def run_of(self, settings: Mapping[str, Any]) -> "RunFile":
+        """The same for `settings` that stand in no file."""
+        return self._run_of(Layer(label="rlcore plan", values=settings), settings)
+
+    def _run_of(self, layer: Layer, settings: Mapping[str, Any]) -> "RunFile":
+        registry, values = self.plugins.registry, layer.values
         if values.get("model") not in registry.names(Kind.MODEL):  # only a preset suggests settings
             values = {name: value for name, value in values.items() if name.partition(".")[0] != "model"}
         (plain,) = written_out(registry, replace(layer, values=values))
-        # its data need not be here, so the file, which is, stands for them
-        there = {name: str(path) for name in plain.values if DATA.fullmatch(name)}
+        # its data need not be here, so a file that is there stands for them
+        there = {name: __file__ for name in plain.values if DATA.fullmatch(name)}
         selection = select(
             registry, replace(plain, values={**plain.values, **there}), Layer(label="", values={})
         )
         return RunFile(
-            program=program,
-            settings=layer.values,
+            program=self,
+            settings=settings,
             run=layers.build(RunConfig, selection.settings()),
             configs=tuple(config for _, config, _ in selection.configs()),
         )
@@ -183,9 +190,9 @@ class Program:
 
         Raises `PluginError` for one that is broken, or that lacks a function which is asked for.
         """
-        named = {file.path for file in self.plugins.files}
+        paths = {file.path for file in self.plugins.files}
         for broken in self.plugins.broken:
-            if broken.dist in named:
+            if broken.dist in paths:
                 raise PluginError(ended(f"{broken.dist}: {broken.error}"))
         for function in self.functions:
             function.require(self.plugins)
@@ -209,10 +216,10 @@ def help_of(command: click.Command) -> str:
     return " ".join((command.short_help or (command.help or "").split("\n\n")[0]).split())
 
 
-def start(switches: Switches, own: Mapping[str, ModuleType], functions: Sequence[Function] = ()) -> Program:
+def start(switches: Switches, fixed: Mapping[str, ModuleType], functions: Sequence[Function] = ()) -> Program:
     """Load the plugins. Those that are slow are named on stderr."""
-    plugins = load(switches, keep=own, warn=lambda said: click.echo(f"warning: {said}", err=True))
-    return Program(switches, own, plugins, functions)
+    plugins = load(switches, keep=fixed, warn=lambda sentence: click.echo(f"warning: {sentence}", err=True))
+    return Program(switches, fixed, plugins, functions)
 
 
 def split(args: Sequence[str]) -> tuple[Switches, list[Function], list[str]]:
@@ -221,27 +228,27 @@ def split(args: Sequence[str]) -> tuple[Switches, list[Function], list[str]]:
     `-p no:NAME`, `--plugin FILE` and `--reward FILE.py:FUNCTION` decide which commands and flags exist, so
     they are read first, wherever they stand before a `--`.
     """
-    switches, rest, waiting = Switches.from_environment(), [], list(args)
+    switches, rest, queue = Switches.from_environment(), [], list(args)
     off, files, functions = [], [], []
-    while waiting:
-        argument = waiting.pop(0)
-        following = waiting[0] if waiting else None
+    while queue:
+        argument = queue.pop(0)
+        successor = queue[0] if queue else None
         if argument == "--":
-            rest += [argument, *waiting]
+            rest += [argument, *queue]
             break
-        if argument == "-p" and following is not None and following.startswith(OFF):
-            off.append(waiting.pop(0).removeprefix(OFF))
+        if argument == "-p" and successor is not None and successor.startswith(OFF):
+            off.append(queue.pop(0).removeprefix(OFF))
         elif argument.startswith(f"-p{OFF}"):
             off.append(argument.removeprefix(f"-p{OFF}"))
-        elif argument == "--plugin" and following is not None:
-            files.append(Path(waiting.pop(0)))
+        elif argument == "--plugin" and successor is not None:
+            files.append(Path(queue.pop(0)))
         elif argument.startswith("--plugin="):
             files.append(Path(argument.removeprefix("--plugin=")))
-        elif given := _function(rest[-1] if rest else "", argument):
-            function, named = given
+        elif pair := _function(rest[-1] if rest else "", argument):
+            function, value = pair
             files += [] if function.file in files else [function.file]
             functions.append(function)
-            rest.append(named)
+            rest.append(value)
         else:
             rest.append(argument)
     return replace(switches, off=tuple(off), files=tuple(files)), functions, rest
@@ -262,7 +269,7 @@ def _function(before: str, argument: str) -> tuple[Function, str] | None:
     match = FUNCTION.fullmatch(value)
     if match is None:
         return None
-    return _of_match(match, option.removeprefix("--"), option, Path()), (
+    return _function_of(match, option.removeprefix("--"), option, Path()), (
         f"{option}={match['name']}" if equals else match["name"]
     )
 
@@ -271,7 +278,7 @@ def _takes_function(option: str) -> bool:
     return option.startswith("--") and OF_FUNCTIONS.fullmatch(option.removeprefix("--")) is not None
 
 
-def _of_match(match: re.Match[str], setting: str, at: str, folder: Path) -> Function:
+def _function_of(match: re.Match[str], setting: str, at: str, folder: Path) -> Function:
     """The function of a match of `FUNCTION`, whose file is relative to `folder`."""
     name = match["name"].partition("=")[0]
     return Function(kind=Kind(setting.split(".")[-1]), at=at, file=folder / match["file"], name=name)
@@ -287,14 +294,14 @@ def functions_of(settings: Mapping[str, Any], path: Path) -> tuple[dict[str, Any
         match = FUNCTION.fullmatch(value) if isinstance(value, str) else None
         if match is None:
             return value
-        functions.append(_of_match(match, setting, f"{path}: {setting}:", path.parent))
+        functions.append(_function_of(match, setting, f"{path}: {setting}:", path.parent))
         return match["name"]
 
-    named = {
+    names = {
         setting: name(setting, value) if OF_FUNCTIONS.fullmatch(setting) else value
         for setting, value in settings.items()
     }
-    return named, functions
+    return names, functions
 
 
 def early_options() -> list[click.Parameter]:

@@ -5,43 +5,14 @@ from typing import Any
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
+from rlcore.api.marks import Mark
+from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.roles import ROLES
+from rlcore.config.fields import marked
 
-FREE = {
-    "steps",
-    "epochs",
-    "save_every",
-    "save_rollouts_every",
-    "trace_limit",
-    "eval_every",
-    "keep_checkpoints",
-    "engine_concurrency",
-    "engine_timeout",
-    "rollout_workers",
-    "reward_workers",
-    "reward_timeout",
-    "reward_memory_gib",
-    "cluster",
-    "tracker",
-    "callback",
-}
-"""Settings that leave the steps already taken as they were."""
-
-LAYOUT = {
-    "ranks",
-    "critic_ranks",
-    "reference_ranks",
-    "teacher_ranks",
-    "reference_placement",
-    "threads",
-    "placement",
-    "tokens_per_rank",
-    "balance",
-}
-"""How the work is divided, beside the trainer's `layout_fields`.
-
-Another layout reads the same weights and optimizer states to the last bit."""
+FREE = {*marked(RunConfig, Mark.RESUMABLE), "cluster", "tracker", "callback"}
+"""Settings that may change. Another layout of the ranks reads the same weights and optimizer states."""
 
 _FREE_TABLES = ("eval.", "cluster.", "tracker.", "callback.")
 _FREE_OF_ENGINE = re.compile(r"engine\.\w+_(s|timeout)")
@@ -60,16 +31,16 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
         )
     trainer = new.trainer.config
     tables = [trainer.table, *(f"{role}.{trainer.table}" for role in ROLES)]
-    layout = LAYOUT | {f"{table}.{name}" for table in tables for name in trainer.layout_fields}
+    free = FREE | {f"{table}.{name}" for table in tables for name in trainer.layout_fields}
     for name in {**before, **after}:
-        is_free = name in FREE | layout or name.startswith(_FREE_TABLES) or _FREE_OF_ENGINE.fullmatch(name)
+        is_free = name in free or name.startswith(_FREE_TABLES) or _FREE_OF_ENGINE.fullmatch(name)
         if is_free or before.get(name) == after.get(name):
             continue
         raise ConfigError(
-            f"{flag_name(name)}: the run was started with {_said(before.get(name))} and cannot go on with "
-            f"{_said(after.get(name))}; leave the flag out."
+            f"{flag_name(name)}: the run was started with {_value(before.get(name))} and cannot go on with "
+            f"{_value(after.get(name))}; leave the flag out."
         )
 
 
-def _said(value: Any) -> str:
+def _value(value: Any) -> str:
     return repr(value) if value is not None else "none"

@@ -16,7 +16,7 @@ from rlcore.api.records import Algorithm, Kind
 from rlcore.plugins.installed import asked_range
 from rlcore.plugins.registry import LIST_KINDS, RULES, is_file
 from rlcore_cli.flags import default_text
-from rlcore_cli.naming import Offer, named
+from rlcore_cli.naming import Offer, offers_called
 from rlcore_cli.program import Program, help_of
 
 FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
@@ -24,7 +24,7 @@ FLAGS = {Kind.ALGORITHM: "algo", Kind.SOURCE: "task"}
 LEAST_WIDTH = 24
 """Characters of a line of help, on the narrowest terminal."""
 CHOSEN = ("run_by", "chosen_by", "takes", "paper")
-"""What a text shows of `_described` before the settings, each in a line of its own."""
+"""What a text shows of `_facts` before the settings, each in a line of its own."""
 
 
 @click.command(short_help="Show a part, or all parts of a plugin.")
@@ -33,19 +33,19 @@ CHOSEN = ("run_by", "chosen_by", "takes", "paper")
 @click.pass_obj
 def show(program: Program, name: str, as_json: bool) -> None:
     """Show the parts, or the plugin, called NAME: who offers them, how they are chosen, their settings."""
-    shown = [_described(offer) for offer in named(program, name, "plugins show", adapters=True)]
+    facts = [_facts(offer) for offer in offers_called(program, name, "plugins show", adapters=True)]
     if as_json:
-        click.echo(json.dumps({"shown": shown}, indent=2, default=str))
+        click.echo(json.dumps({"shown": facts}, indent=2, default=str))
         return
-    for place, told in enumerate(shown):
-        lines = [part for line in _lines(told) for part in _fitted(line)]
+    for place, part in enumerate(facts):
+        lines = [row for line in _lines(part) for row in _wrapped(line)]
         click.echo("\n" * bool(place) + "\n".join(lines))
 
 
-def _described(offer: Offer) -> dict[str, Any]:
-    """What is told of a part, a recipe, a command or an adapter. What it has not is left out."""
+def _facts(offer: Offer) -> dict[str, Any]:
+    """The facts of a part, a recipe, a command or an adapter. What it has not is left out."""
     provider, entry, adapter = offer.provider, offer.entry, offer.adapter
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "kind": offer.kind,
         "name": offer.name,
         "summary": _summary(offer),
@@ -53,24 +53,24 @@ def _described(offer: Offer) -> dict[str, Any]:
         "version": provider.version,
         "origin": provider.origin,
         "file": _file(provider.origin) if not provider.is_file else provider.dist,
-        "asks_for": _asked_for(provider.dist),
+        "asks_for": _required_range(provider.dist),
         "hook": _hook(offer),
     }
     file = f"--plugin {provider.dist} " if provider.is_file else ""
     if adapter is not None:
-        told["chosen_by"] = f"{file}--reward FILE.py:FUNCTION"
-        told["takes"] = "; ".join(", ".join(sorted(names)) for names in adapter.parameters)
-        told["made_by"], told["made_in"] = adapter.factory_of, _file(adapter.factory_of)
-        return {**told, "settings": list(_settings(f"{Kind.REWARD}.NAME", adapter.config))}
+        facts["chosen_by"] = f"{file}--reward FILE.py:FUNCTION"
+        facts["takes"] = "; ".join(", ".join(sorted(names)) for names in adapter.parameters)
+        facts["made_by"], facts["made_in"] = adapter.factory_of, _file(adapter.factory_of)
+        return {**facts, "settings": list(_settings(f"{Kind.REWARD}.NAME", adapter.config))}
     if entry is None:
-        return {**told, "run_by": f"rlcore {offer.name}"}
+        return {**facts, "run_by": f"rlcore {offer.name}"}
     record = entry.record
-    told["chosen_by"] = f"{file}--{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
+    facts["chosen_by"] = f"{file}--{FLAGS.get(entry.kind, flag_name(entry.kind)[2:])} {record.name}"
     if isinstance(record, Algorithm):
-        return {**told, "paper": record.paper, "parts": dict(record.parts), "sets": dict(record.settings)}
-    told["made_by"], told["made_in"] = record.factory, _file(record.factory)
+        return {**facts, "paper": record.paper, "parts": dict(record.parts), "sets": dict(record.settings)}
+    facts["made_by"], facts["made_in"] = record.factory, _file(record.factory)
     table = f"{entry.kind}.{record.name}" if entry.kind in LIST_KINDS else str(entry.kind)
-    return {**told, "suggests": dict(record.suggests), "settings": list(_settings(table, entry.config))}
+    return {**facts, "suggests": dict(record.suggests), "settings": list(_settings(table, entry.config))}
 
 
 def _summary(offer: Offer) -> str:
@@ -81,28 +81,28 @@ def _summary(offer: Offer) -> str:
     return help_of(offer.command) if offer.command else ""
 
 
-def _lines(told: Mapping[str, Any]) -> Iterator[str]:
-    """What `_described` gives, to read."""
-    yield f"{told['kind']} {told['name']}: {told['summary']}"
-    lies = "" if is_file(told["version"]) else f" ({told['origin']}: {told['file']})"
-    yield f"  from       {told['distribution']} {told['version']}{lies}"
-    yield f"  asks for   {told['asks_for']}"
-    yield f"  hook       {told['hook']}"
-    yield from (f"  {key.replace('_', ' '):<10} {told[key]}" for key in CHOSEN if key in told)
-    if "made_by" in told:
-        yield f"  made by    {told['made_by']} ({told['made_in']})"
-    yield from (f"  {kind:<10} {_listed(parts)}" for kind, parts in told.get("parts", {}).items())
-    sets = [(flag_name(key), str(value), "") for key, value in told.get("sets", {}).items()]
+def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What `_facts` gives, to read."""
+    yield f"{facts['kind']} {facts['name']}: {facts['summary']}"
+    lies = "" if is_file(facts["version"]) else f" ({facts['origin']}: {facts['file']})"
+    yield f"  from       {facts['distribution']} {facts['version']}{lies}"
+    yield f"  asks for   {facts['asks_for']}"
+    yield f"  hook       {facts['hook']}"
+    yield from (f"  {key.replace('_', ' '):<10} {facts[key]}" for key in CHOSEN if key in facts)
+    if "made_by" in facts:
+        yield f"  made by    {facts['made_by']} ({facts['made_in']})"
+    yield from (f"  {kind:<10} {_text(parts)}" for kind, parts in facts.get("parts", {}).items())
+    sets = [(flag_name(key), str(value), "") for key, value in facts.get("sets", {}).items()]
     yield from _table("sets", sets)
-    suggests = told.get("suggests", {}).items()
-    yield from (f"  suggests   {flag_name(key)} {_listed(value)}" for key, value in suggests)
-    settings = told.get("settings", ())
+    suggests = facts.get("suggests", {}).items()
+    yield from (f"  suggests   {flag_name(key)} {_text(value)}" for key, value in suggests)
+    settings = facts.get("settings", ())
     yield from _table(
         "settings", [(setting["flag"], _default(setting), setting["help"]) for setting in settings]
     )
 
 
-def _fitted(line: str) -> list[str]:
+def _wrapped(line: str) -> list[str]:
     """The line, broken between words for the terminal."""
     room = max(_room(), LEAST_WIDTH)
     return wrap(line, room, subsequent_indent=" " * 13, break_long_words=False, break_on_hyphens=False)
@@ -113,13 +113,13 @@ def _room() -> int:
 
 
 def _hook(offer: Offer) -> str:
-    """The one that yields it."""
+    """The hook that yields it."""
     if offer.entry is None:
         return "rlcore_reward_adapters" if offer.adapter else "rlcore_commands"
     return RULES[offer.entry.kind].hook
 
 
-def _asked_for(dist: str) -> str:
+def _required_range(dist: str) -> str:
     """The range of rlcore that a distribution requires."""
     try:
         return f"rlcore{asked_range(distribution(dist).requires or ()) or ' of any version'}"
@@ -127,7 +127,7 @@ def _asked_for(dist: str) -> str:
         return "rlcore of any version: it is a file"
 
 
-def _listed(value: object) -> str:
+def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

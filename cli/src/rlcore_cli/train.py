@@ -22,32 +22,34 @@ from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.engine_groups import ENGINE_GROUP, engine_groups, group_fields
 from rlcore.compose.frozen import FROZEN, check_frozen, fields_of, frozen_models
 from rlcore.compose.models import download
-from rlcore.compose.resolve import resolve, resolve_model, resolve_part
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.roles import of_role
-from rlcore.compose.run_checks import check_engine_placement, config_of
+from rlcore.compose.run_checks import check_engine_placement, config_of, engine_count
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
 from rlcore.plugins.registry import Registry, is_file
-from rlcore.runtime.run_folder import CHECKPOINTS, RUN_TOML, check_new
-from rlcore.runtime.state import check_format
+from rlcore.preparation.run_folder import CHECKPOINTS, RUN_TOML, check_new
+from rlcore.preparation.run_state import check_format
 from rlcore_cli import options
 from rlcore_cli.program import Program
+from rlcore_cli.resolve import resolve, resolve_model, resolve_part
 from rlcore_cli.resume import check_same_past
 from rlcore_machine import Terminated
 from rlcore_toolkit import has_gpu_here
 
 if TYPE_CHECKING:
-    from rlcore.api.engine import Engine
+    from rlcore.api.part import Part
+    from rlcore.api.part_config import TrainerConfig
     from rlcore.api.trainer import Trainer
+    from rlcore.engines.engine import Engine
 
 LOADING = "Loading torch and the rest"
 """The phase of a command that comes first: seconds on a busy machine."""
 
-KEPT = (Kind.MODEL, Kind.TRAINER)
-"""What of a run's settings tells how its checkpoints are read."""
+MODEL_TABLES = (Kind.MODEL, Kind.TRAINER)
+"""The tables of a run's settings that say how its checkpoints are read."""
 
 
 class TrainCommand(click.Command):
@@ -56,12 +58,12 @@ class TrainCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of the made command. Raises `UserError` for a choice that does not exist."""
-        chosen = options.scan(args)
-        program, file = file_layer(program_of(parent), chosen)
-        flags = {name: value for name, value in chosen.items() if name not in options.NO_CHOICES}
+        """The context of that command. Raises `UserError` for a choice that does not exist."""
+        choices = options.scan(args)
+        program, file = file_layer(program_of(parent), choices)
+        flags = {name: value for name, value in choices.items() if name not in options.NO_CHOICES}
         selection = select(program.plugins.registry, file, Layer(label="", values=flags))
-        made = options.SelectedCommand(
+        command = options.SelectedCommand(
             options.all_options(selection, args),
             run=lambda flags, params: _run(program, file, flags, params),
             unknown=selection.unknown,
@@ -69,7 +71,7 @@ class TrainCommand(click.Command):
             name=self.name,
             help=self.help,
         )
-        return made.make_context(info_name, args, parent=parent, **extra)
+        return command.make_context(info_name, args, parent=parent, **extra)
 
 
 def program_of(parent: click.Context | None) -> Program:
@@ -80,9 +82,9 @@ def program_of(parent: click.Context | None) -> Program:
     return program
 
 
-def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer | None]:
+def file_layer(program: Program, choices: options.Params) -> tuple[Program, Layer | None]:
     """The layer of `--config` or of the resumed run, with the plugin files that it names loaded."""
-    config, resume = chosen.get("config"), chosen.get("resume")
+    config, resume = choices.get("config"), choices.get("resume")
     if config is not None and resume is not None:
         raise ConfigError("--config and --resume exclude each other; a resumed run has its own run.toml.")
     if config is None and resume is None:
@@ -99,7 +101,7 @@ def file_layer(program: Program, chosen: options.Params) -> tuple[Program, Layer
 
 def _check_plugins(program: Program, run_dir: Path) -> None:
     """Raises `PluginError` where a plugin of the run is gone: its settings would look like slips."""
-    from rlcore.runtime.provenance import Provenance
+    from rlcore.preparation.provenance import Provenance
 
     try:
         started = Provenance.of_start(run_dir, sys.maxsize)
@@ -148,7 +150,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
             failed = Path(str(error.summary["run"]))
             click.echo(f"run folder: {failed}", err=True)
             if newest_complete(failed / CHECKPOINTS) is not None:
-                click.echo(_kept(failed), err=True)
+                click.echo(_resume_advice(failed), err=True)
         raise
     run_dir = Path(summary.run)
     if "view" in getattr(click.get_current_context().find_root().command, "commands", ()):
@@ -157,7 +159,7 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
             err=params["as_json"],
         )
     if summary.exit_reason in ("interrupted", "terminated", "sigterm"):
-        click.echo(_kept(run_dir), err=params["as_json"])
+        click.echo(_resume_advice(run_dir), err=params["as_json"])
     if summary.exit_reason == "interrupted":
         raise KeyboardInterrupt
     if summary.exit_reason == "terminated":
@@ -180,7 +182,8 @@ def _check_engines(resolved: Resolved) -> None:
         return
     engine, run, fields = resolved.engine.build(), resolved.run, resolved.engine_fields
     try:
-        check_engine_placement(engine, run, run.serving.engines, fields, config_of(resolved.model))
+        count = engine_count(engine, run, fields)
+        check_engine_placement(engine, run, count, fields, config_of(resolved.model))
     except UserError:
         if not _starts_on_cpu(engine, fields):
             raise
@@ -198,8 +201,8 @@ def print_settings(settings: str, *, as_json: bool) -> None:
     click.echo(json.dumps(tomllib.loads(settings), indent=2) if as_json else settings.removesuffix("\n"))
 
 
-def _kept(run_dir: Path) -> str:
-    """What there is to go on from."""
+def _resume_advice(run_dir: Path) -> str:
+    """How to go on with the run in `run_dir`, in words."""
     newest = newest_complete(run_dir / CHECKPOINTS)
     if newest is None:
         return (
@@ -238,34 +241,33 @@ class ModelOfRun:
     plugin_files: tuple[PluginFile, ...]
 
 
-def model_of(program: Program, run: Path, asked: str) -> ModelOfRun:
-    """Of the run in the folder `run`, whose data need no longer be there.
+def model_of(program: Program, run: Path, flag: str) -> ModelOfRun:
+    """The model of the run in the folder `run`, whose data need no longer be there.
 
     Raises `CheckpointError` where it is no run's folder.
     """
     path = run / RUN_TOML
     if not path.is_file():
-        raise CheckpointError(f"{asked}: found no {RUN_TOML} there, expected the folder of a run.")
-    program, file = program.read(path, asked)
-    own = {name: value for name, value in file.values.items() if name.partition(".")[0] in KEPT}
-    if Kind.MODEL not in own:
-        raise CheckpointError(f"{asked}: {path} names no model, so it is not the {RUN_TOML} of a run.")
-    selection = select(program.plugins.registry, replace(file, values=own), Layer(label="", values={}))
+        raise CheckpointError(f"{flag}: found no {RUN_TOML} there, expected the folder of a run.")
+    program, file = program.read(path, flag)
+    values = {name: value for name, value in file.values.items() if name.partition(".")[0] in MODEL_TABLES}
+    if Kind.MODEL not in values:
+        raise CheckpointError(f"{flag}: {path} names no model, so it is not the {RUN_TOML} of a run.")
+    selection = select(program.plugins.registry, replace(file, values=values), Layer(label="", values={}))
     return ModelOfRun(
         model=with_weights(resolve_model(selection)),
-        trainer=trainer_of(selection),
+        trainer=trainer_of(selection).build(),
         plugin_files=program.plugins.files,
     )
 
 
-def trainer_of(selection: Selection) -> Trainer:
+def trainer_of(selection: Selection) -> Part[TrainerConfig]:
     """The trainer that is chosen. `ConfigError` where none is, `PluginError` where the default clashes."""
     if clash := selection.clashes.get(Kind.TRAINER):
         raise PluginError(clash)
     if Kind.TRAINER not in selection.entries:
         raise ConfigError(f"trainer: nothing chooses it, expected {selection.registry.offer(Kind.TRAINER)}.")
-    built: Trainer = resolve_part(selection.entries[Kind.TRAINER], selection.settings()).build()
-    return built
+    return resolve_part(selection.entries[Kind.TRAINER], selection.settings())
 
 
 def with_weights(model: ModelChoice) -> ModelChoice:
@@ -306,15 +308,15 @@ def _check_pass_through(resolved: Inference) -> None:
             resolved.engine.build().check_fields(fields_of(name, resolved), table=f"{FROZEN}.{name}")
 
 
-def _run_dir(given: Path | None, resume: Path | None) -> Path | None:
+def _run_dir(run_dir: Path | None, resume: Path | None) -> Path | None:
     """Where the run writes: a folder that is new or empty, the resumed run's own, or None: a new one."""
     if resume is not None:
-        if given is not None:
+        if run_dir is not None:
             raise ConfigError(
                 "--run-dir and --resume exclude each other; a resumed run writes into its own folder, "
                 f"{resume}."
             )
         return resume
-    if given is not None:
-        check_new(given)
-    return given
+    if run_dir is not None:
+        check_new(run_dir)
+    return run_dir

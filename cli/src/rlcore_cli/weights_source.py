@@ -1,22 +1,17 @@
 """The weights to convert: those of a run's checkpoint, or of a Hugging Face directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlcore.api.dtypes import DTYPE_OF_NAME
 from rlcore.api.errors import CheckpointError, ModelError
 from rlcore.api.part import ModelSpec, Part
+from rlcore.api.roles import POLICY
 from rlcore.api.trainer import SavedWeights
 from rlcore.checkpoint.folder import check_files, newest_complete
 from rlcore.compose.models import read_config
-from rlcore.compose.roles import POLICY
-from rlcore.runtime.run_folder import CHECKPOINTS, MODEL_DIR
-from rlcore.runtime.state import RunState
-
-if TYPE_CHECKING:
-    from rlcore.compose.resolved import ModelChoice
+from rlcore.compose.resolved import ModelChoice
+from rlcore.preparation.run_folder import CHECKPOINTS, MODEL_DIR
+from rlcore.preparation.run_state import RunState
 
 
 def checkpoint_of(run: Path) -> Path:
