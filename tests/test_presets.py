@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api.records import Kind, ModelFamily
-from rlcore.checkpoint.weights_check import check_weights
+from rlcore import Kind, ModelFamily, check_weights
 from rlcore.compose.models import find
 from rlcore.plugins.loader import load
 

@@ -12,29 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.inputs import Input
-from rlcore.api.maths import Normalizer
-from rlcore.api.run_config import KlOptions
-from rlcore.api.trainer import TokenOutputs
-from rlcore.api.training import Correction, Loss
+from rlcore import Correction, Input, KlOptions, Loss, Normalizer, TokenOutputs, TrainBatch
+from rlcore.learning.advantages import prepare
 from rlcore.learning.objective import Objective
-from rlcore.learning.preparation import prepare
-from rlcore_cispo.config import CispoConfig
-from rlcore_cispo.loss import Cispo
 from rlcore_corrections.config import MisConfig, OpsmConfig, TisConfig
 from rlcore_corrections.weights import Mis, Opsm, Tis
-from rlcore_dpo.config import DpoConfig
-from rlcore_dpo.loss import Dpo
-from rlcore_grpo.config import PpoClipConfig
-from rlcore_grpo.loss import PpoClip
-from rlcore_gspo.config import GspoConfig
-from rlcore_gspo.loss import Gspo
+from rlcore_grpo.config import CispoConfig, GspoConfig, PpoClipConfig, SapoConfig
+from rlcore_grpo.loss import Cispo, PpoClip, Sapo
+from rlcore_grpo.sequence_loss import Gspo
+from rlcore_offline.config import DpoConfig, SftConfig
+from rlcore_offline.loss import Dpo, Sft
 from rlcore_qwen.tiny import tiny
-from rlcore_sapo.config import SapoConfig
-from rlcore_sapo.loss import Sapo
-from rlcore_sft.config import SftConfig
-from rlcore_sft.loss import Sft
 from rlcore_testing.tensors import responses
 
 pytestmark = pytest.mark.full

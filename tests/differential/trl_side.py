@@ -4,8 +4,6 @@ Its real trainers, over log-probs and entropies that are given instead of a mode
 of each case the loss and its gradients in the log-probs and in the entropies.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

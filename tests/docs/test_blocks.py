@@ -1,7 +1,5 @@
 """Every block of Python, TOML and JSON in the documentation is run, or read by what it is for."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess
@@ -15,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pages
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from packaging.requirements import Requirement
 
@@ -33,8 +29,8 @@ STAND_INS = {
     "my_package/__init__.py": "",
     "my_package/config.py": "from rlcore_text.config import ExactMatchConfig as MyConfig\n",
     "acme/__init__.py": "",
-    "acme/config.py": "from rlcore_cispo.config import CispoConfig as MyLossConfig\n",
-    "acme/loss.py": "from rlcore_cispo.loss import Cispo as MyLoss\n",
+    "acme/config.py": "from rlcore_grpo.config import CispoConfig as MyLossConfig\n",
+    "acme/loss.py": "from rlcore_grpo.loss import Cispo as MyLoss\n",
     "acme/generator.py": "class MyConfig: ...\nclass MyGenerator:\n    def __init__(self, config): ...\n",
 }
 """What stands for the reader's own package, which pages import."""
@@ -104,9 +100,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(transformers, "AcmeConfig", transformers.LlamaConfig, raising=False)
     for folder in ("first", "whole"):
         write_run(tmp_path / folder)
-    row = {"prompt": [{"role": "user", "content": "1"}], "data_source": "x", "extra_info": {"index": 7}}
-    pq.write_table(pa.Table.from_pylist([{**row, "reward_model": {"ground_truth": "1"}}]), "train.parquet")
-    monkeypatch.setattr(sys, "argv", ["from_verl.py", "train.parquet", "rows.parquet"])
     monkeypatch.setattr(rlcore, "train", lambda **settings: trained(settings, tmp_path))
     return tmp_path
 
@@ -149,17 +142,6 @@ def test_a_suite_of_a_page_is_made_as_the_page_makes_it(here: Path) -> None:
             assert not getattr(suite, "__abstractmethods__", None)
             (makes,) = {"loss", "generator"} & set(vars(suite))
             assert getattr(suite(), makes)()
-
-
-def test_rows_of_verl_become_rows_of_rlcore(here: Path) -> None:
-    (block,) = (block for block in PYTHON if block.file == "from_verl.py")
-    Path("from_verl.py").write_text(block.text)
-    runpy.run_path("from_verl.py")
-    (row,) = pq.read_table("rows.parquet").to_pylist()
-    assert row["label"] == "1"
-    assert row["metadata"] == {"data_source": "x", "index": 7}
-    args = ["--algo", "grpo", "--model", "qwen3", "--data", "rows.parquet", "--reward", "exact_match"]
-    assert run(["train", *args, "--source.chat-template", "--prompts-per-step", "1", "--dry-run"]) == 0
 
 
 def test_the_source_of_a_page_grows(here: Path) -> None:

@@ -6,8 +6,6 @@ lines run as they stand, or smaller, as `reader.py` says for each program. Its l
 that no test runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -19,13 +17,10 @@ from pathlib import Path
 import pages
 import pytest
 from command import Command
-from pydantic import Field
 from reader import NOT_HERE, Reader, make
 
 import rlcore
-from rlcore import Config, LogProbGapError, StepResult
-from rlcore.config.layers import Layer, build, merge
-from rlcore.deprecated import DEPRECATED, warn_of
+from rlcore import LogProbGapError, StepResult
 from rlcore.learning.invariants import check_first_step
 from rlcore_cli.main import run
 from rlcore_new.package import write_package
@@ -139,7 +134,6 @@ ALONE = {
     ),
     "docs/filters.md": ("--filter.overlong.mode penalty", "--filter staleness", "--filter prefer"),
     "docs/generators.md": ("--generator best_of_n", "--generator replay", "--generator own"),
-    "docs/migrating_from_trl.md": ("--lr-schedule linear",),
     "docs/model_hooks.md": ("router",),
     "docs/models.md": ("seq_aux_loss",),
     "docs/rewards.md": ("--reward format", "--reward length_rank", "--rank-reward f1"),
@@ -226,7 +220,9 @@ DRAWN = {
     ("docs/asynchrony.md", "┌───────────────"): "a picture",
     ("examples/search_agent/README.md", "ada="): "one response, with remarks",
     ("docs/migrating_from_prime_rl.md", "max_steps"): "prime-rl's: test_names.py checks its settings",
-    ("docs/migrating_from_trl.md", "GRPOTrainer("): "TRL's: test_names.py checks its settings",
+    ("docs/nodes.md", "podman"): "needs a container runtime: test_nodes.py reads the Containerfile",
+    ("docs/nodes.md", "sbatch"): "eight GPUs a node: test_slurm.py runs the script on two small ones",
+    ("docs/nodes.md", "ray"): "a Ray for jobs: test_cluster.py submits one",
 }
 """What nothing here prints, and why."""
 
@@ -291,13 +287,6 @@ def test_a_plugin_of_another_release_is_named_as_the_page_shows(
     assert TEXTS["docs/versions.md", "broken:"].strip() in said.out + said.err
 
 
-def test_a_deprecated_name_warns_as_the_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DEPRECATED, "Verdicts", "rlcore.Verdict")
-    with pytest.warns(DeprecationWarning, match="Verdicts") as warned:
-        warn_of("Verdicts")
-    assert f"DeprecationWarning: {warned[0].message}\n" == TEXTS["docs/versions.md", "DeprecationWarning:"]
-
-
 def test_a_gap_between_trainer_and_engine_is_told_as_the_page_shows() -> None:
     metrics = {"tokens": 160, "fresh": 160, "ppo_gap": 0, "kl_engine": 19.2, "kl_engine_k3": 0}
     result = StepResult(loss=0, metrics=metrics, grad_norm=1, lr=1e-3, finite=True)
@@ -306,24 +295,10 @@ def test_a_gap_between_trainer_and_engine_is_told_as_the_page_shows() -> None:
     assert TEXTS["docs/exactness.md", "Trainer"].strip() == str(refused.value)
 
 
-class Clip(Config):
-    """A setting that the next minor release leaves out."""
-
-    clip: float = Field(0.2, deprecated="give --loss.clip-low and --loss.clip-high")
-
-
-def test_a_deprecated_setting_warns_as_the_page_shows() -> None:
-    given = Layer(label="", values={"loss.clip": "0.3"})
-    with pytest.warns(FutureWarning, match="clip") as warned:
-        build(Clip, merge([given]), "loss")
-    assert f"FutureWarning: {warned[0].message}\n" == TEXTS["docs/versions.md", "FutureWarning:"]
-
-
 SHOWN = {
     *(("README.md", "completed:"), ("docs/data.md", "error:"), ("docs/doctor.md", "ok")),
     *(("docs/kl.md", "--kl-place"), ("docs/plugins.md", "rlcore-brevity/")),
-    *(("docs/versions.md", "broken:"), ("docs/versions.md", "DeprecationWarning:")),
-    *(("docs/versions.md", "FutureWarning:"), ("docs/exactness.md", "Trainer")),
+    *(("docs/versions.md", "broken:"), ("docs/exactness.md", "Trainer")),
 }
 """What the tests above compare."""
 

@@ -5,35 +5,19 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
-import gaps_table
 import pytest
+import site_pages
 
-from rlcore.api.callback import Callback, RunControl
-from rlcore.api.part import Part, RewardPart
-from rlcore.api.part_config import RewardConfig
-from rlcore.api.records import Kind
-from rlcore.api.tracker import Tracker
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore import Callback, Kind, Part, Prompt, RewardConfig, RewardPart, RunControl, Sample, Score, Tracker
+from rlcore.api import hookspecs
 from rlcore.learning.metrics import METRICS, ROLE_METRICS
 from rlcore.plugins.loader import Switches, load
 from rlcore.rollout.reward_mix import RewardMix
 from rlcore_cli.columns import COLUMNS, REFERENCE_KL, RESPONSE_COLUMNS
-from rlcore_import.comparison import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 EVERYTHING = "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))])
-
-
-def test_the_table_of_hooks_is_that_of_their_docstrings() -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "hooks_table.py"))
-    assert script["PAGE"].read_text() == script["written"](), "run scripts/hooks_table.py"
-
-
-def test_the_page_of_public_names_has_those_that_no_other_page_shows() -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "public_names_page.py"))
-    assert script["PAGE"].read_text() == script["page"](), "run scripts/public_names_page.py"
-    assert all(f"rlcore.{name}" in (DOCS / "watching.md").read_text() for name in script["OF_PAGES"])
 
 
 def test_the_page_of_metrics_has_each_column_of_the_live_table() -> None:
@@ -53,35 +37,23 @@ def test_every_bundled_name_is_documented(kind: Kind) -> None:
     assert not missing
 
 
-def test_settings_page_is_that_of_the_config_classes() -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
-    assert (DOCS / "settings.md").read_text() == script["page"](), "run scripts/settings_page.py"
+def test_each_made_page_and_table_has_its_place() -> None:
+    """Every link to a made page leads to one, and so does the menu to each; every table stands once."""
+    links = set(re.findall(r"<!-- ([\w/.-]+\.md)(?:#[\w-]+)? -->", EVERYTHING))
+    assert links == set(site_pages.PAGES)
+    assert sorted(re.findall(r"<!-- table: (\w+) -->", EVERYTHING)) == sorted(site_pages.TABLES)
 
 
-def test_the_page_of_commands_is_that_of_their_help() -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "commands_page.py"))
-    assert script["PAGE"].read_text() == script["page"](), "run scripts/commands_page.py"
-
-
-def test_the_page_of_slimes_flags_is_that_of_the_table() -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "slime_flags.py"))
-    assert (DOCS / "slime_flags.md").read_text() == script["page"](), "run scripts/slime_flags.py"
-
-
-@pytest.mark.parametrize("file", FRAMEWORKS)
-def test_the_tables_of_other_frameworks_are_those_of_the_hints(file: str) -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "migration_tables.py"))
-    assert script["page"](file).read_text() == script["written"](file), "run scripts/migration_tables.py"
+def test_every_hook_has_its_row() -> None:
+    rows = re.findall(
+        r"^\| `(rlcore_\w+)` \| `\(\) -> Iterable\[\w.*\]` \| \w", site_pages.TABLES["hooks"](), re.MULTILINE
+    )
+    assert rows == [name for name in vars(hookspecs) if name.startswith("rlcore_")]
 
 
 def test_the_texts_of_the_metrics_are_those_of_the_pages() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "metric_texts.py"))
     assert script["FILE"].read_text() == script["written"](), "run scripts/metric_texts.py"
-
-
-def test_the_table_of_gaps_is_what_was_measured() -> None:
-    page = gaps_table.PAGE.read_text()
-    assert gaps_table.written(page, gaps_table.read()) == page, "run scripts/gaps.py"
 
 
 def test_every_metric_of_the_learner_is_documented() -> None:
@@ -206,6 +178,6 @@ def test_what_a_page_names_is_a_test(test: str) -> None:
 def test_each_convention_of_the_conformance_page_is_a_setting() -> None:
     table = CONFORMANCE.partition("## Conventions")[2].partition("No setting")[0]
     flags = re.findall(r"`(--[\w.-]+)`", table)
-    settings = (DOCS / "settings.md").read_text()
+    settings = site_pages.settings()
     assert len(flags) > 10
     assert not [flag for flag in flags if f"`{flag}`" not in settings]

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.api.config import Config
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
+from rlcore import Component, Config, hookimpl
 
 
 class Shuffled:

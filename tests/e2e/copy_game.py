@@ -2,10 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.api.generation import GenerationContext
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
-from rlcore.api.types import Sample
+from rlcore import Component, GenerationContext, Sample, hookimpl
 from rlcore_environment.protocol import Step
 from rlcore_toolkit import answered
 

@@ -6,11 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import psutil
 
-from rlcore.api.callback import Callback
-from rlcore.api.config import Config
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
-from rlcore.api.types import Json
+from rlcore import Callback, Component, Config, Json, hookimpl
 from rlcore.runtime.handover import Handover, State
 
 

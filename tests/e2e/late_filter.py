@@ -2,11 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlcore.api.config import Config
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
-from rlcore.api.scoring import Verdict
-from rlcore.api.types import Group
+from rlcore import Component, Config, Group, Verdict, hookimpl
 
 FIRST = 8
 

@@ -1,33 +1,46 @@
 """Plugin file: a generator whose samples carry columns of their own; an estimator and a loss read them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.config import Config
+from rlcore.api.columns import Column
 from rlcore.api.generation import GenerationContext
 from rlcore.api.hookspecs import hookimpl
-from rlcore.api.part_config import AdvantageConfig, LossConfig
+from rlcore.api.part_config import AdvantageConfig, GeneratorConfig, LossConfig
 from rlcore.api.records import Component
 from rlcore.api.training import LossInputs, LossOutput
 from rlcore.api.types import Sample
 from rlcore_toolkit import answered
 
 
-class Marking:
-    """One answer to each prompt, with a mark on each token (its id and that squared) and their sum."""
+class MarkingConfig(GeneratorConfig):
+    """Declares the items, of which a response may have none."""
 
-    def __init__(self, config: Config) -> None:
+    columns: ClassVar[Mapping[str, Column]] = {
+        "even": Column(per="item", lengths="evens", dtype="int32", shape=(2,))
+    }
+
+
+class Marking:
+    """One answer to each prompt, with a mark on each token (its id and that squared) and their sum.
+
+    Its even tokens are items too.
+    """
+
+    def __init__(self, config: MarkingConfig) -> None:
         pass
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         (done,) = await ctx.complete(sample.prompt_ids, seed=sample.seed, rid=sample.rollout_id)
         answer = answered(sample, done)
         marks = [[token, token * token] for token in answer.response_ids]
-        return replace(answer, extras={"mark": marks, "sum": sum(answer.response_ids)})
+        even = [[token, 0] for token in answer.response_ids if token % 2 == 0]
+        return replace(answer, extras={"mark": marks, "sum": sum(answer.response_ids), "even": even})
 
 
 def require_marks(batch: TrainBatch) -> None:
@@ -36,6 +49,10 @@ def require_marks(batch: TrainBatch) -> None:
     assert mark.shape == (len(batch.segments), 2), mark.shape
     assert torch.equal(mark[:, 1], mark[:, 0] ** 2)
     assert torch.equal(torch.zeros_like(total).index_add(0, batch.segments, mark[:, 0]), total)
+    even = batch.per_item["even"]
+    assert even.dtype == torch.int32
+    assert even[:, 0].tolist() == [token for token in mark[:, 0].tolist() if token % 2 == 0]
+    assert len(even) == int(batch.per_sample["evens"].sum())
 
 
 class ByMark:
@@ -73,7 +90,9 @@ def response_tokens(batch: TrainBatch) -> Tensor:
 
 @hookimpl
 def rlcore_generators() -> Iterable[Component]:
-    yield Component(name="marking", factory=f"{__name__}:Marking", summary="marks the tokens")
+    yield Component(
+        name="marking", factory=f"{__name__}:Marking", summary="marks the tokens", config=MarkingConfig
+    )
 
 
 @hookimpl

@@ -14,8 +14,7 @@ from chaos_run import DOOMED, fate
 from command import Command, Start, rows, wait_for
 from inputs import chats, make_model, write_jsonl
 
-from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Prompt
+from rlcore import Prompt, RunConfig
 from rlcore.data.cursors import PromptCursor
 from rlcore_files.config import FileConfig
 from rlcore_files.source import FileSource

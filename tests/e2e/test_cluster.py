@@ -15,7 +15,7 @@ from typing import Any
 import pages
 import psutil
 import pytest
-from command import LIMIT_S, SMALL, Run, Start, rows, wait_for
+from command import LIMIT_S, SMALL, VARIABLES, Run, Start, rows, wait_for
 from refusals import sentence
 
 from rlcore_machine.network import free_port
@@ -30,14 +30,15 @@ ENV = {
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 """Not 127.0.0.1, which Ray would replace in a cluster of several hosts."""
 PATIENT = ("--engine.start-limit-s", str(LIMIT_S), "--engine.broadcast-limit-s", str(LIMIT_S))
+RAY_JOBS = Path(sys.prefix) / "ray-jobs"
 LEAVES_S = 30.0
 """Seconds within which a run ends whose host is gone."""
 OURS = ("ray::TrainWorker", "ray::EngineSupervisor", "rlcore_local")
 
 
 def _typed(line: str) -> list[str]:
-    """The words behind `line` in the tutorial's own way to try a cluster out."""
-    page = pages.fences(pages.DOCS / "tutorials" / "scale.md")
+    """The words behind `line` in the documentation's own way to try a cluster out."""
+    page = pages.fences(pages.DOCS / "nodes.md")
     [words] = [
         one[len(line) :].split() for block in page for one in pages.lines(block) if one.startswith(line)
     ]
@@ -54,13 +55,15 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def cluster(env: dict[str, str], tmp_path: Path) -> Iterator[tuple[psutil.Popen, str]]:
-    """The Ray head node of the tutorial, with its address."""
+    """The Ray head node of the documentation, with its address."""
     with _head("127.0.0.1", env, tmp_path, *_typed("ray start --head --num-cpus")) as found:
         yield found
 
 
 @contextlib.contextmanager
-def _head(host: str, env: dict[str, str], tmp_path: Path, cpus: str) -> Iterator[tuple[psutil.Popen, str]]:
+def _head(
+    host: str, env: dict[str, str], tmp_path: Path, cpus: str, *more: str
+) -> Iterator[tuple[psutil.Popen, str]]:
     port = free_port()
     folder = tempfile.mkdtemp(prefix="ray-")  # sockets lie in it, whose paths must be short
     options = [
@@ -68,7 +71,7 @@ def _head(host: str, env: dict[str, str], tmp_path: Path, cpus: str) -> Iterator
         f"--num-cpus={cpus}",
         f"--port={port}",
         f"--temp-dir={folder}",
-        "--include-dashboard=false",
+        *(more or ("--include-dashboard=false",)),
     ]
     with _node(host, options, env, tmp_path / "head.txt") as head:
         yield head, f"{host}:{port}"
@@ -230,6 +233,52 @@ def test_an_engine_on_two_hosts(two_hosts: str, env: dict[str, str], run: Run, t
     assert all(row["train/kl_engine_max"] < 1e-4 and not row["engine/replaced"] for row in rows(folder)[1:])
     logs = [(folder / "logs" / f"engine-0{node}.log").read_text() for node in ("", "-node-1")]
     assert [["TP0" in log, "TP1" in log] for log in logs] == [[True, False], [False, True]]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_run_as_a_job_of_ray(env: dict[str, str], tmp_path: Path) -> None:
+    """Its logs and its end are those of the command. A job that is stopped saves, and another one goes on."""
+    if not RAY_JOBS.is_dir():
+        pytest.skip(f"{RAY_JOBS} is not there: `make setup` installs what a Ray needs to take jobs")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env |= {**VARIABLES, "PYTHONPATH": str(RAY_JOBS), "PATH": path, "RAY_AUTH_MODE": "token"}
+    port = free_port()
+    folder = tmp_path / "run"
+    with _head("127.0.0.1", env, tmp_path, "4", f"--dashboard-port={port}", "--dashboard-host=127.0.0.1"):
+        env["RAY_ADDRESS"] = f"http://127.0.0.1:{port}"
+
+        def job(*words: str) -> tuple[int, str]:
+            done = subprocess.run(
+                [sys.executable, "-m", "ray.scripts.scripts", "job", *words],
+                env={**os.environ, **env},
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+            return done.returncode, done.stdout + done.stderr
+
+        def train(*words: str, options: Sequence[str] = ()) -> tuple[int, str]:
+            return job("submit", *options, "--", "rlcore", "train", "--cluster.address", "auto", *words)
+
+        model = ("--algo", "grpo", "--model", "qwen3", *SMALL, "--run-dir", str(folder))
+        code, said = train(*model, "--engines", "99")
+        assert code == 1, said
+        assert "exit code 2" in said
+        assert "and the Ray cluster has 4: lower --ranks or --engines" in said
+
+        train(*model, "--steps", "100000", options=("--no-wait", "--submission-id", "long"))
+        metrics = folder / "metrics.jsonl"
+        wait_for(lambda: metrics.is_file() and len(rows(folder)) > 3)
+        job("stop", "long")
+        saved = rows(folder)[-1]["step"]
+        assert f"checkpoint of step {saved}: go on with" in job("logs", "long")[1]
+        assert not any(row["rollout/reward_failed"] for row in rows(folder)[1:])
+
+        code, said = train("--resume", str(folder), "--steps", str(saved + 2))
+        assert code == 0, said
+        assert f"completed: step {saved + 2} after" in said
 
 
 def _lines(head: psutil.Popen) -> list[str]:

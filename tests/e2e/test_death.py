@@ -51,7 +51,7 @@ def test_death_ends_the_run_with_its_reason(start: Start, tmp_path: Path, ray: b
     ("flags", "process", "name"),
     [
         (("--rollout-workers", "2"), "RolloutWorker", "Rollout worker [01]"),
-        (("--kl-coef", "0.1", "--reference-ranks", "1"), "RoleWorker", "Reference worker 0"),
+        (("--kl-coef", "0.1", "--reference.ranks", "1"), "RoleWorker", "Reference worker 0"),
     ],
     ids=["rollout", "reference"],
 )
@@ -93,6 +93,17 @@ def test_a_process_that_stops_ends_the_run(start: Start, tmp_path: Path, name: s
     }
     assert re.search(told[name], command.stderr), command.stderr
     assert "Traceback" not in command.stderr
+    gone(processes)
+
+
+def test_a_fork_server_that_stops_while_the_run_starts_ends_it(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = start(*TRAIN, "--worker-health-limit", "4", "--run-dir", str(folder))
+    wait_for(lambda: (folder / "run.toml").is_file(), alive=command)
+    processes = command.descendants()
+    os.kill(_find(processes, "fork-server").pid, signal.SIGSTOP)
+    assert command.wait(60) == 1
+    assert "The fork server has been stopped for 4 s (--worker-health-limit)." in command.stderr
     gone(processes)
 
 

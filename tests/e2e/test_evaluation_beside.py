@@ -43,19 +43,8 @@ def test_the_results_are_the_same(run: Run, tmp_path: Path, publish: str) -> Non
 
 def test_given_responses_need_no_other_engine(run: Run, tmp_path: Path) -> None:
     run(
-        *(
-            "train",
-            "--algo",
-            "sft",
-            "--model",
-            "qwen3",
-            "--task",
-            "copy",
-            "--steps",
-            "4",
-            "--eval-every",
-            "2",
-        ),
+        *("train", "--algo", "sft", "--model", "qwen3", "--task", "copy"),
+        *("--steps", "4", "--eval-every", "2"),
         *("--prompts-per-step", "8", "--eval-prompts", "4", "--eval-engines", "1"),
         *("--run-dir", str(tmp_path / "run")),
     )

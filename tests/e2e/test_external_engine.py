@@ -8,7 +8,7 @@ from command import LIMIT_S, Run, rows
 from inputs import CONTEXT
 from layouts import SIZES, STEPS, own_input
 
-from rlcore.engines import external
+from rlcore.api.engine import TOKEN_VARIABLE
 from rlcore.engines.client import EngineClient
 from rlcore_local.testing import LOCAL
 from rlcore_testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
@@ -27,7 +27,7 @@ def test_trains_with_an_engine_of_others(run: Run, tmp_path: Path) -> None:
     weights.mkdir()
     with serving(launch_of(tmp_path / "model", tmp_path, context_length=CONTEXT), LOCAL) as url:
         where = ("--engine-url", url, "--engine-weights-dir", str(weights), "--run-dir", str(folder))
-        run("train", "--algo", "grpo", *flags, *SIZES, *where, env={external.TOKEN: TOKEN}, limit=2 * LIMIT_S)
+        run("train", "--algo", "grpo", *flags, *SIZES, *where, env={TOKEN_VARIABLE: TOKEN}, limit=2 * LIMIT_S)
         assert asyncio.run(_version(url)) == STEPS
     trained = rows(folder)[1:]
     assert [row["weight_version"] for row in trained] == list(range(STEPS))

@@ -33,19 +33,8 @@ def test_functions_of_trl_verl_and_slime_train_together(run: Run, tmp_path: Path
     rewards = [word for function in functions for word in ("--reward", function)]
     data = ("--algo", "grpo", "--model", "qwen3", "--data", str(tmp_path / "data.jsonl"))
     run(
-        *(
-            "train",
-            *data,
-            *rewards,
-            *SMALL,
-            "--steps",
-            "2",
-            "--eval-every",
-            "0",
-            "--max-response-tokens",
-            "8",
-        ),
-        *("--run-dir", str(tmp_path / "run")),
+        *("train", *data, *rewards, *SMALL, "--steps", "2", "--eval-every", "0"),
+        *("--max-response-tokens", "8", "--run-dir", str(tmp_path / "run")),
     )
     for step in rows(tmp_path / "run")[-2:]:
         assert step["train/grad_norm"] > 0

@@ -12,7 +12,7 @@ from inputs import make_model
 from refusals import Refused
 from safetensors.torch import load_file, save_file
 
-from rlcore.rollout.teacher import TOKEN as TEACHER_TOKEN
+from rlcore.rollout.scoring import TOKEN as TEACHER_TOKEN
 from rlcore_local.testing import LOCAL
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
 
@@ -47,8 +47,8 @@ def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     run("train", "--algo", "grpo", *TINY, *options)
     teacher = first / "checkpoints" / "2"
     options = ("--steps", "2", "--loss.top-k", "4", "--run-dir", str(second))
-    apart = ("--teacher-ranks", "2", "--teacher.megatron.tensor-model-parallel-size", "2")
-    run(*OPD, "--teacher-model", str(teacher), *apart, *options)
+    apart = ("--teacher.ranks", "2", "--teacher.megatron.tensor-model-parallel-size", "2")
+    run(*OPD, "--teacher.model", str(teacher), *apart, *options)
     for row in rows(second)[1:]:
         assert row["train/kl_teacher"] != 0
         assert row["train/kl_teacher_top"] > 0
@@ -58,10 +58,10 @@ def test_a_student_of_another_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert saved == {"policy"}
     monkeypatch.setenv(TEACHER_TOKEN, TOKEN)
     with serving(launch_of(exported, tmp_path, context_length=64), LOCAL) as url:
-        run(*OPD, "--teacher-url", url, "--steps", "1", "--run-dir", str(third))
+        run(*OPD, "--teacher.url", url, "--steps", "1", "--run-dir", str(third))
     fourth, judge = tmp_path / "serves", sevens(exported, tmp_path / "judge")
     frozen = ("--frozen", f"teacher={exported}", "--frozen", f"judge={judge}")
-    asks = ("--teacher-url", "frozen:teacher", "--reward", "judge", "--reward.judge.url", "frozen:judge")
+    asks = ("--teacher.url", "frozen:teacher", "--reward", "judge", "--reward.judge.url", "frozen:judge")
     limits = ("--reward.judge.template", "{response}=", "--reward.judge.max-tokens", "4")
     pattern = ("--reward.judge.score-pattern", r"(\d)")
     run(*OPD, *frozen, *asks, *limits, *pattern, "--steps", "1", "--run-dir", str(fourth))
@@ -84,30 +84,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_teacher_that_does_not_fit(refused: Refused, model: Path, tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     assert (
-        refused(*OPD, "--teacher-model", gone) == f"--teacher-model: found {gone!r}, which is no directory."
+        refused(*OPD, "--teacher.model", gone) == f"--teacher.model: found {gone!r}, which is no directory."
     )
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "not a Hugging Face model directory" in refused(*OPD, "--teacher-model", str(empty))
+    assert "not a Hugging Face model directory" in refused(*OPD, "--teacher.model", str(empty))
     half = tmp_path / "run" / "checkpoints" / "3"
     half.mkdir(parents=True)
     (half / "state.json").write_text("{}")
-    assert str(half) in refused(*OPD, "--teacher-model", str(half))
-    said = refused(*OPD, "--teacher-model", str(model))
-    assert said.startswith(f"--teacher-model {model}: its vocabulary differs in ")
-    assert said.endswith("expected a teacher with the same tokenizer.")
-    said = refused(*OPD, "--loss.top-k", "3", "--teacher-model", str(model))
+    assert str(half) in refused(*OPD, "--teacher.model", str(half))
+    said = refused(*OPD, "--teacher.model", str(model))
+    assert said.startswith(f"--teacher.model {model}: its vocabulary differs in ")
+    assert said.endswith("expected a model with the same tokenizer.")
+    said = refused(*OPD, "--loss.top-k", "3", "--teacher.model", str(model))
     assert "its vocab_size is" in said
-    said = refused(*OPD, "--loss.top-k", "4000", "--teacher-model", str(model))
+    said = refused(*OPD, "--loss.top-k", "4000", "--teacher.model", str(model))
     assert said.startswith("loss 'distill': found 4000 tokens to compare in each position, expected at most ")
     other = tmp_path / "other"
     shutil.copytree(model, other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "model_type": "llama"}))
-    assert "its model_type is 'llama', expected 'qwen3'" in refused(*OPD, "--teacher-model", str(other))
+    assert "its model_type is 'llama', expected 'qwen3'" in refused(*OPD, "--teacher.model", str(other))
 
 
 def test_an_engine_that_is_not_there(refused: Refused) -> None:
-    said = refused(*OPD, "--teacher-url", "http://127.0.0.1:9")
-    assert said.startswith("--teacher-url http://127.0.0.1:9: ")
+    said = refused(*OPD, "--teacher.url", "http://127.0.0.1:9")
+    assert said.startswith("--teacher.url http://127.0.0.1:9: ")
     assert "cannot be reached" in said

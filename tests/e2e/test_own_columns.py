@@ -17,19 +17,8 @@ def test_a_plugin_reads_columns_of_its_own(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     parts = ("--generator", "marking", "--advantage", "by_mark", "--loss", "marked")
     run(
-        *(
-            "train",
-            "--plugin",
-            PLUGIN,
-            "--algo",
-            "grpo",
-            "--model",
-            "qwen3",
-            "--task",
-            "copy",
-            *parts,
-            *SMALL,
-        ),
+        *("train", "--plugin", PLUGIN, "--algo", "grpo", "--model", "qwen3"),
+        *("--task", "copy", *parts, *SMALL),
         *("--ranks", "2", "--minibatches", "2", "--tokens-per-rank", "64", "--steps", "2"),
         *("--save-rollouts-every", "1", "--run-dir", str(folder)),
     )

@@ -7,7 +7,7 @@ from command import Run, rows, untimed
 
 PLUGIN = ("--plugin", str(Path(__file__).with_name("rollout_parts.py")))
 TRAIN = ("train", *PLUGIN, "--algo", "grpo", "--model", "qwen3", "--task", "harder", "--producer", "half")
-SMALL = ("--prompts-per-step", "6", "--group-size", "4", "--eval-every", "0", "--filter", "keep_all")
+SMALL = ("--prompts-per-step", "6", "--group-size", "4", "--eval-every", "0", "--no-filter")
 
 
 def test_a_plugin_makes_the_rollouts_and_the_prompts(run: Run, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from documented import undocumented
 
 PPO = (
     *("train", "--algo", "ppo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "1"),
-    *("--kl-coef", "0.1", "--kl-place", "reward", "--reference-refresh-every", "1"),
+    *("--kl-coef", "0.1", "--kl-place", "reward", "--reference.refresh-every", "1"),
     *("--megatron.adam-eps", "1e-3"),  # tiny gradients are noise, which Adam would make steps of
 )
 
@@ -18,11 +18,11 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(*PPO, "--steps", "3", "--run-dir", str(whole))
     run(*PPO, "--steps", "2", "--run-dir", str(broken))
-    apart = ("--critic-ranks", "1", "--reference-ranks", "1")
+    apart = ("--critic.ranks", "1", "--reference.ranks", "1")
     run("train", "--resume", str(broken), "--steps", "3", *apart)
     assert untimed(broken) == untimed(whole), "wherever critic and reference are, the numbers are the same"
     swapped = tmp_path / "swapped"
-    run(*PPO, "--reference-placement", "swapped", "--steps", "2", "--run-dir", str(swapped))
+    run(*PPO, "--reference.placement", "swapped", "--steps", "2", "--run-dir", str(swapped))
     assert untimed(swapped) == untimed(whole)[:3]
     metrics = rows(whole)[1:]
     assert not undocumented({key for row in metrics for key in row})
@@ -39,14 +39,14 @@ def test_ppo_goes_on_as_if_nothing_had_happened(run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.timeout(900)
 def test_roles_have_layouts_and_a_critic_a_schedule_of_its_own(run: Run, tmp_path: Path) -> None:
-    own = ("--critic-lr-schedule", "linear", "--critic-lr-warmup-steps", "1", "--critic-weight-decay", "0.1")
+    own = ("--critic.lr-schedule", "linear", "--critic.warmup-steps", "1", "--critic.weight-decay", "0.1")
     layouts: dict[str, tuple[str, ...]] = {
         "same": (),
         "divided": (
-            *("--critic-ranks", "2", "--critic.megatron.tensor-model-parallel-size", "2"),
-            *("--reference-ranks", "2", "--reference.megatron.tensor-model-parallel-size", "2"),
+            *("--critic.ranks", "2", "--critic.megatron.tensor-model-parallel-size", "2"),
+            *("--reference.ranks", "2", "--reference.megatron.tensor-model-parallel-size", "2"),
         ),
-        "fewer": ("--ranks", "2", "--critic-ranks", "1", "--reference-ranks", "1"),
+        "fewer": ("--ranks", "2", "--critic.ranks", "1", "--reference.ranks", "1"),
     }
     found = {}
     for name, layout in layouts.items():
@@ -64,17 +64,8 @@ def test_roles_have_layouts_and_a_critic_a_schedule_of_its_own(run: Run, tmp_pat
 def test_grpo_with_a_kl_in_the_loss(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(
-        *PPO[:1],
-        "--algo",
-        "grpo",
-        *PPO[3:5],
-        *SMALL,
-        "--kl-coef",
-        "0.1",
-        "--steps",
-        "2",
-        "--run-dir",
-        str(folder),
+        *(*PPO[:1], "--algo", "grpo", *PPO[3:5], *SMALL),
+        *("--kl-coef", "0.1", "--steps", "2", "--run-dir", str(folder)),
     )
     first, second = rows(folder)[1:]
     assert first["train/kl_reference"] == 0
@@ -89,8 +80,8 @@ def test_another_model_must_be_like_the_policy(run: Run, tmp_path: Path) -> None
     other.mkdir()
     (other / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 7}')
     for flags, said in (
-        (("--algo", "ppo", "--critic-model", str(other)), "--critic-model"),
-        (("--algo", "grpo", "--kl-coef", "0.1", "--reference-model", "gone"), "which is no directory"),
+        (("--algo", "ppo", "--critic.model", str(other)), "--critic.model"),
+        (("--algo", "grpo", "--kl-coef", "0.1", "--reference.model", "gone"), "which is no directory"),
     ):
         command = run("train", *flags, "--model", "qwen3", "--run-dir", str(tmp_path / "run"), code=2)
         assert said in command.stderr

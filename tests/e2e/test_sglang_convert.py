@@ -11,10 +11,8 @@ from families import FAMILIES
 from inputs import CONTEXT, chats, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlcore.api.generation import Completion
-from rlcore.api.part import Part
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
+from rlcore import Completion, Part, Request, Sampling
+from rlcore_sglang.client import SglangClient
 from rlcore_sglang.config import SglangConfig
 from rlcore_testing.checkpoints import randomize
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
@@ -44,14 +42,16 @@ async def test_its_log_probs_are_those_of_the_model_that_was_converted(
     config = SglangConfig(python=os.environ[PYTHON], start_limit_s=LIMIT_S)
     sglang = Part(name="sglang", factory="rlcore_sglang.engine:SglangEngine", config=config)
     with serving(launch_of(out, tmp_path, context_length=CONTEXT), sglang) as url:
-        async with EngineClient(url, TOKEN) as client:
+        async with SglangClient(url, TOKEN) as client:
             for row in chats(SAMPLES, seed=5):
                 text = tokenizer.apply_chat_template(
                     row["prompt"], add_generation_prompt=True, tokenize=False
                 )
                 prompt = tokenizer.encode(text, add_special_tokens=False)
                 assert await client.tokenize(text) == tuple(prompt)
-                for one in await client.generate(prompt, Sampling(max_tokens=24), n=SAMPLES):
+                for one in await client.generate(
+                    Request(input_ids=prompt, sampling=Sampling(max_tokens=24), n=SAMPLES)
+                ):
                     assert _gap(expected, prompt, one) <= 1e-4
 
 

@@ -12,8 +12,8 @@ import pytest
 from command import Run, rows
 from inputs import write_jsonl
 
+from rlcore.api.engine import TOKEN_VARIABLE
 from rlcore.api.part import Part
-from rlcore.engines import external
 from rlcore_sglang.config import SglangConfig
 from rlcore_testing.caller import THOUGHTS, make_caller
 from rlcore_testing.engine_server import TOKEN, launch_of, serving
@@ -146,7 +146,7 @@ def test_trained_tokens_are_the_engines(run: Run, served: Served, tmp_path: Path
         *("--max-prompt-tokens", "96", "--max-response-tokens", str(CONTEXT - 96)),
         *("--save-rollouts-every", "1", "--run-dir", str(folder)),
         limit=LIMIT_S,
-        env={external.TOKEN: TOKEN},
+        env={TOKEN_VARIABLE: TOKEN},
         packages=[str(tmp_path)],
     )
     drawn = served.answers()

@@ -12,7 +12,7 @@ from rlcore.runtime.handover import State
 
 PLUGIN = str(Path(__file__).with_name("kill_in_state.py"))
 _SHORT = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--steps", "5", "--save-every", "2")
-TRAIN = (*_SHORT, "--kl-coef", "0.01", "--reference-refresh-every", "2")
+TRAIN = (*_SHORT, "--kl-coef", "0.01", "--reference.refresh-every", "2")
 STATES = tuple(map(State, ("drain", "wake", "release", "resume", "publish", "train", "sleep", "generate")))
 """One for each time that the trainer of `TRAIN` gets the devices: steps 1 and 2, the reference and the
 checkpoint after them, steps 3 and 4, the reference and the checkpoint."""

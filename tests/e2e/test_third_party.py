@@ -77,13 +77,14 @@ def _rename(member: Path) -> None:
     package = package.rename(package.with_name(theirs))
     for file in package.rglob("*.py"):
         file.write_text(file.read_text().replace(package.name.replace(THEIRS, OURS, 1), theirs))
-    plugin = package / "plugin.py"
-    text = plugin.read_text()
-    names = set(RECORD_NAME.findall(text))
+    files = [file for file in (package / "plugin.py", package / "recipes.py") if file.exists()]
+    names = {name for file in files for name in RECORD_NAME.findall(file.read_text())}
     assert names, "a plugin offers something"
-    for name in names:
-        text = text.replace(f'"{name}"', f'"{THEIRS}_{name}"')
-    plugin.write_text(text)
+    for file in files:
+        text = file.read_text()
+        for name in names:
+            text = text.replace(f'"{name}"', f'"{THEIRS}_{name}"')
+        file.write_text(text)
 
 
 def _entry_name(member: Path) -> str:

@@ -56,4 +56,6 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(run: Run, site: Path, tm
 def test_what_it_lacks_is_one_sentence_before_the_run(run: Run, site: Path) -> None:
     flags = ("--algo", "ppo", "--model", "qwen3", "--trainer", "plain")
     done = run("train", *flags, code=2, packages=[str(site)])
-    assert "--value-loss: the trainer 'plain' has no critic; take an --algo without one." in done.stderr
+    assert (
+        "--advantage: found 'gae', which reads a critic, but the trainer 'plain' has no critic" in done.stderr
+    )

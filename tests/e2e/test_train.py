@@ -76,16 +76,8 @@ def test_dry_run_prints_a_file_that_gives_the_same_run(run: Run, tmp_path: Path)
 @pytest.mark.parametrize("task", ["reverse", "sort", "add"])
 def test_every_task_runs(run: Run, tmp_path: Path, task: str) -> None:
     run(
-        *TRAIN,
-        *SMALL,
-        "--task",
-        task,
-        "--steps",
-        "2",
-        "--minibatches",
-        "2",
-        "--run-dir",
-        str(tmp_path / "run"),
+        *(*TRAIN, *SMALL, "--task", task, "--steps", "2", "--minibatches", "2"),
+        *("--run-dir", str(tmp_path / "run")),
     )
     metrics = rows(tmp_path / "run")
     assert len(metrics) == 3

@@ -39,7 +39,7 @@ def test_trackers_are_told_and_none_ends_the_run(run: Run, tmp_path: Path) -> No
     assert notes(file) == first
     assert list((folder / "tensorboard").iterdir())
     assert tomllib.loads((folder / "run.toml").read_text())["tracker"]["name"] == [
-        *("jsonl", "notes", "failing", "tensorboard")
+        *("notes", "failing", "tensorboard")
     ]
     run("train", "--resume", str(folder), "--steps", "3", "--tracker", "notes")
     again = notes(file)[len(first) :]
@@ -74,3 +74,12 @@ def test_a_run_ends_where_a_metric_passes_its_bound(run: Run, tmp_path: Path) ->
     assert (folder / "checkpoints" / "1" / "complete.json").is_file()
     run("train", "--resume", str(folder), "--no-callback", "--steps", "2")
     assert rows(folder)[-1]["step"] == 2
+
+
+def test_a_run_that_has_nothing_to_learn_says_so_once(run: Run, tmp_path: Path) -> None:
+    folder, reward = tmp_path / "run", tmp_path / "zero.py"
+    reward.write_text("def zero(response: str) -> float:\n    return 0.0\n")
+    rewarded = ("--reward", f"{reward}:zero", "--no-eval-first", "--eval-every", "0")
+    command = run(*TRAIN, *SMALL, *rewarded, "--steps", "7", "--run-dir", str(folder))
+    assert [row["rollout/groups_equal"] for row in rows(folder) if row["step"]] == [1.0] * 7
+    assert command.stderr.count("There is nothing to learn: in each of the 5 steps up to step 5") == 1

@@ -3,9 +3,7 @@
 import resource
 from collections.abc import Iterable
 
-from rlcore.api.config import Config
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
+from rlcore import Component, Config, hookimpl
 
 LARGEST = 800_000
 """Bytes: more than the preset's weights (363 kB), less than these with the optimizer's state."""

@@ -6,12 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from rlcore.api.callback import Callback, RunControl
-from rlcore.api.config import Config
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
-from rlcore.api.tracker import RunInfo, Tracker
-from rlcore.api.types import Json, Sample
+from rlcore import Callback, Component, Config, Json, RunControl, RunInfo, Sample, Tracker, hookimpl
 
 
 class NotesConfig(Config):

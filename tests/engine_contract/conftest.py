@@ -1,7 +1,5 @@
 """Two tiny Qwen3 models that differ in their weights only, and one server of each engine kind."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,9 +12,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlcore.api.engine import Engine, EngineLaunch
-from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import DiskPublisher, Publisher
+from rlcore import Engine, EngineClient, EngineLaunch, Publisher
+from rlcore.api.part import load
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_machine.network import HeldPort
@@ -27,7 +24,7 @@ from rlcore_sglang.engine import SglangEngine
 from rlcore_sglang.publish import TensorPublisher
 from rlcore_testing.engine_reference import CONTEXT, VOCAB, load_references, start_over, write_models
 from rlcore_testing.engine_server import TOKEN
-from rlcore_toolkit import call_in_thread
+from rlcore_toolkit import DiskPublisher, call_in_thread
 from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
 from rlcore_toolkit.publishers.delta_publisher import DeltaPublisher
 from rlcore_toolkit.publishers.shared_memory import SharedMemoryPublisher
@@ -47,6 +44,11 @@ class Served:
     url: str
     token: str
     weights_dir: Path
+
+    def client(self, **options: Any) -> EngineClient:
+        """One of the engine's own class."""
+        client: EngineClient = load(self.engine.client, self.engine.name)(self.url, self.token, **options)
+        return client
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +128,7 @@ def served(
 async def client(served: Served) -> AsyncIterator[EngineClient]:
     """A client of the test's own event loop."""
     options: dict[str, Any] = {"control_timeout_s": 60.0, "timeout_s": 120.0}
-    async with EngineClient(served.url, served.token, vocab_size=VOCAB, concurrency=64, **options) as one:
+    async with served.client(vocab_size=VOCAB, concurrency=64, **options) as one:
         yield one
 
 

@@ -1,7 +1,5 @@
 """Weights by handle to real SGLang servers: what goes over HTTP, and a server that dies in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -14,13 +12,14 @@ import pytest
 from safetensors.torch import load_file
 
 from rlcore.api.part import Part
+from rlcore.engines.lifecycle import Health, Spares
 from rlcore.engines.publish import verify_by_reload
-from rlcore.engines.publish_file import write_version
 from rlcore.engines.stream import Pieces, WeightStream
-from rlcore.engines.supervised_engine import Health, Spares, SupervisedEngine
+from rlcore.engines.supervised_engine import SupervisedEngine
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.publish import TensorPublisher
 from rlcore_testing.engine_server import HereLauncher
+from rlcore_toolkit import write_version
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1800)]
 
@@ -65,7 +64,7 @@ async def test_a_server_is_killed_in_the_middle(tiny_models: tuple[Path, Path], 
 
     location = base.write((), 5)
     async with asyncio.timeout(LIMIT_S):
-        await asyncio.gather(*(one.start() for one in engines))
+        await asyncio.gather(*(one.lifecycle.start() for one in engines))
         stream = WeightStream(source, 2)
         await asyncio.gather(*(one.load(replace(location, stream=stream)) for one in engines))
         await stream.close()
@@ -74,7 +73,7 @@ async def test_a_server_is_killed_in_the_middle(tiny_models: tuple[Path, Path], 
         assert max(sent) < 3000, "names and handles"
         whole = write_version(tmp_path, new.items(), 5, dtype="fp32")
         for one in engines:
-            assert await one.weight_version() == 5
+            assert await one.requests.weight_version() == 5
             await one.check(lambda client: verify_by_reload(base, client, whole, tiny_models[0]))
-        await asyncio.gather(*(one.stop() for one in engines))
+        await asyncio.gather(*(one.lifecycle.stop() for one in engines))
     assert not list(Path("/dev/shm").glob(f"torch_{os.getpid()}_*"))

@@ -1,7 +1,5 @@
 """A model with latent attention: every way of publication brings all of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,9 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import Publisher, verify_by_reload
+from rlcore import EngineClient, Publisher, Request, Sampling
+from rlcore.engines.publish import verify_by_reload
 from rlcore_deepseek.tiny import CONFIG
 from rlcore_testing.publication import publish
 from rlcore_toolkit import write_tiny_model
@@ -55,7 +52,7 @@ async def test_a_publication_brings_all_of_it(
     for version, path in ((1, second), (2, first)):
         weights = load_file(path / "model.safetensors")
         location = await publish(publisher, [client], weights.items(), version)
-        (one,) = await client.generate(PROMPT, Sampling(max_tokens=32))
+        (one,) = await client.generate(Request(input_ids=PROMPT, sampling=Sampling(max_tokens=32)))
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         with torch.no_grad():
             logits = model(torch.tensor([[*PROMPT, *one.token_ids]])).logits[0, len(PROMPT) - 1 : -1]

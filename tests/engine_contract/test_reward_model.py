@@ -1,7 +1,5 @@
 """A reward model behind the real SGLang: the scores are transformers', of Qwen too, whose head it extends."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run asks of the engines that serve its frozen models, its teacher among them."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -10,16 +8,18 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from rlcore.api.columns import Input
 from rlcore.api.errors import ConfigError
-from rlcore.api.inputs import Input
+from rlcore.api.generation import Request
 from rlcore.api.run_config import RunConfig
 from rlcore.api.tokens import load_tokenizer
-from rlcore.api.types import Group, Prompt, Sample, Sampling
+from rlcore.api.types import Group, Sampling
 from rlcore.engines.client import EngineClient
-from rlcore.rollout.teacher import TOKEN, TeacherEngine, check_vocabulary, client_of
+from rlcore.rollout.scoring import TOKEN, ScoringEngines, check_vocabulary, client_of
 from rlcore_remote.client import Client
 from rlcore_remote.config import JudgeConfig
 from rlcore_testing.engine_reference import PROMPT, TOLERANCE, References, log_probs
+from rlcore_testing.samples import sample_of
 
 
 async def test_it_teaches(
@@ -31,18 +31,10 @@ async def test_it_teaches(
 ) -> None:
     """The engine as the teacher of a run: log-probs of the responses of whole groups, and its vocabulary."""
     monkeypatch.setenv(TOKEN, served.token)
-    run = RunConfig.of(teacher_url=client.url)
+    run = RunConfig.of(**{"teacher.url": client.url})
     responses: tuple[tuple[int, ...], ...] = ((11, 12, 13), (), (300, 5))
     samples = tuple(
-        Sample(
-            prompt=Prompt(prompt_id="p", text=""),
-            prompt_ids=PROMPT,
-            group_id=0,
-            index=index,
-            rollout_id=f"0.{index}",
-            response_ids=ids,
-            extras={"kept": 1},
-        )
+        sample_of(ids, prompt_ids=PROMPT, index=index, extras={"kept": 1})
         for index, ids in enumerate(responses)
     )
     groups = [
@@ -50,7 +42,7 @@ async def test_it_teaches(
         for number, part in enumerate((samples[:1], samples[1:]))
     ]
     async with client_of(run, client.url) as teacher:
-        scored = await TeacherEngine({"": teacher}).score(groups)
+        scored = await ScoringEngines({"": teacher}).score(groups)
     assert [len(group.samples) for group in scored] == [1, 2]
     for sample in (one for group in scored for one in group.samples):
         wanted = log_probs(references[0], PROMPT, sample.response_ids)
@@ -65,7 +57,7 @@ async def test_it_teaches(
     with pytest.raises(ConfigError, match=r"its tokenizer makes .*<extra>.*the same vocabulary"):
         await asyncio.to_thread(check_vocabulary, run, other)
     monkeypatch.setenv(TOKEN, "wrong")
-    with pytest.raises(ConfigError, match=r"--teacher-url .*401"):
+    with pytest.raises(ConfigError, match=r"--teacher.url .*401"):
         await asyncio.to_thread(check_vocabulary, run, mine)
 
 
@@ -78,7 +70,7 @@ async def test_it_chats(client: EngineClient, served: Any, tiny_models: tuple[Pa
     prompt: Any = AutoTokenizer.from_pretrained(tiny_models[0]).apply_chat_template(
         chat, add_generation_prompt=True, return_dict=False
     )
-    (same,) = await client.generate(prompt, Sampling(max_tokens=8, temperature=0))
+    (same,) = await client.generate(Request(input_ids=prompt, sampling=Sampling(max_tokens=8, temperature=0)))
     (choice,) = answer["choices"]
     assert choice["message"]["content"] == same.text
     assert choice["finish_reason"] == same.finish_reason == "length"

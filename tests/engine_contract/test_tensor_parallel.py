@@ -1,7 +1,5 @@
 """SGLang with each matrix divided between two ranks, over gloo: what one rank computes, after updates too."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import os
@@ -15,16 +13,14 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from rlcore.api.packed import PackedFloats, TokenIds
-from rlcore.api.part import Part
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
-from rlcore.engines.publish import DiskPublisher, Publisher, verify_by_reload
+from rlcore import EngineClient, PackedFloats, Part, Publisher, Request, Sampling, TokenIds
+from rlcore.engines.publish import verify_by_reload
+from rlcore_sglang.client import SglangClient
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.publish import TensorPublisher
 from rlcore_testing.engine_server import REQUEST_LIMIT_S, TOKEN, launch_of, serving
 from rlcore_testing.publication import publish
-from rlcore_toolkit import call_in_thread
+from rlcore_toolkit import DiskPublisher, call_in_thread
 from rlcore_toolkit.publishers.broadcast import BroadcastPublisher
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1800)]
@@ -56,11 +52,11 @@ def server(model: Path, folder: Path, fields: Mapping[str, Any]) -> Iterator[str
 
 
 def client_of(url: str) -> EngineClient:
-    return EngineClient(url, TOKEN, timeout_s=REQUEST_LIMIT_S, control_timeout_s=REQUEST_LIMIT_S)
+    return SglangClient(url, TOKEN, timeout_s=REQUEST_LIMIT_S, control_timeout_s=REQUEST_LIMIT_S)
 
 
 async def seen(client: EngineClient) -> Seen:
-    (answer,) = await client.generate(TEXT, GREEDY)
+    (answer,) = await client.generate(Request(input_ids=TEXT, sampling=GREEDY))
     return Seen(await client.score(TEXT), answer.token_ids)
 
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("requirements-foreign.txt", sys.path),
         ("requirements-verifiers.txt", [str(Path(sys.prefix) / "verifiers-today")]),
+        ("requirements-ray-jobs.txt", [str(Path(sys.prefix) / "ray-jobs")]),
     ],
 )
 def test_they_are_installed_as_they_are_named(file: str, path: list[str]) -> None:

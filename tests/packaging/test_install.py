@@ -57,11 +57,10 @@ def test_one_plugin_installs_by_itself_once_core_is_there(tmp_path: Path, third_
         "toolkit",
         "testing",
         "plugins/rewards/functions",
-        "plugins/trackers/jsonl",
         "cli",
     )
     install(tmp_path / "env", *(ROOT / member for member in command))
-    own = {"rlcore-cli", "rlcore-functions", "rlcore-jsonl"}
+    own = {"rlcore-cli", "rlcore-functions"}
     assert offered(tmp_path / "env") == (own, [])
     install(tmp_path / "env", ROOT / "plugins/generators/single_turn")
     assert offered(tmp_path / "env") == ({*own, "rlcore-single-turn"}, [])

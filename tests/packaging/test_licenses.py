@@ -1,25 +1,16 @@
 """The licenses of what rlcore asks for: listed, and such that they fit."""
 
-import re
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
-import licenses_page
+import licenses
 import pytest
-
-PAGE = licenses_page.PAGE.read_text()
-
-
-def test_the_page_lists_every_package_that_members_ask_for() -> None:
-    """By name: what another release of a package says of its license is checked below."""
-    listed, made = (re.findall(r"^\| (\S+) \| ", text, re.MULTILINE) for text in (PAGE, licenses_page.page()))
-    assert listed == made, "run scripts/licenses_page.py"
 
 
 def test_every_package_that_is_needed_has_a_license_that_fits() -> None:
-    found = {one.name: licenses_page.license_of(one) for one in licenses_page.needed()}
+    found = {one.name: licenses.license_of(one) for one in licenses.needed()}
     assert {"torch", "ray", "markdown-it-py"} <= found.keys(), "those that are needed in turn too"
-    assert not {name: said for name, said in found.items() if licenses_page.misfits(said)}
+    assert not {name: said for name, said in found.items() if licenses.misfits(said)}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +34,6 @@ def test_what_metadata_say(
     tmp_path: Path, metadata: str, license_name: str | None, misfits: list[str]
 ) -> None:
     (tmp_path / "METADATA").write_text(f"Metadata-Version: 2.4\nName: acme\nVersion: 1\n{metadata}\n")
-    found = licenses_page.license_of(PathDistribution(tmp_path))
+    found = licenses.license_of(PathDistribution(tmp_path))
     assert license_name in (found, None)
-    assert licenses_page.misfits(found) == misfits
+    assert licenses.misfits(found) == misfits

@@ -1,11 +1,12 @@
 """`scripts/mutants.py`: its table fits the code, and a mutant is killed, survives or is refused."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import mutants
 import pytest
+
+from rlcore_testing.programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = mutants.mutants()
@@ -50,13 +51,7 @@ def test_what_becomes_of_a_mutant(new: str, code: int, words: str, tmp_path: Pat
     table = tmp_path / "table.toml"
     table.write_text(SWAPS.format(new=new))
     before = (ROOT / FILE).read_text()
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "mutants.py"), "--table", str(table)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = ran(sys.executable, str(ROOT / "scripts" / "mutants.py"), "--table", str(table), limit_s=240)
     assert done.returncode == code, done.stdout + done.stderr
     assert words in done.stdout + done.stderr
     assert (ROOT / FILE).read_text() == before

@@ -12,7 +12,6 @@ NAMES = re.compile(r"sglang|SGLang|rlcore_local|(Local|Sglang)(Config|Engine)|nn
 WORDS = re.compile(r"local|(tp|dp|ep|pp)_size")
 """As a whole string: the name of an engine, or a field of a server."""
 ALLOWED = {
-    "core/src/rlcore/engines/client_wire.py": "the protocol: what servers answer is read by its names",
     "toolkit/src/rlcore_toolkit/sglang_router.py": "the router is a library, and has sglang in its name",
     "toolkit/src/rlcore_toolkit/sglang_router_launch.py": "the same",
 }

@@ -2,27 +2,26 @@
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import public_names
 import pytest
-
-from rlcore import deprecated
-from rlcore.api import types
+import site_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 API = ROOT / "core/src/rlcore/api"
+REFERENCE = ROOT / "docs/reference"
 LIBRARIES = [ROOT / "machine/src", ROOT / "sandbox/src", ROOT / "toolkit/src"]
 PLUGINS = sorted(ROOT.glob("plugins/*/*/src"))
 CONTRACT_LINES = 2200
 """More than a person reads in an hour. Tools that plugins share, and need not implement, stand beside it."""
 CORE_LINES = 14_000
 """A core that is small enough to know."""
-SHARED = (*public_names.PACKAGES, "rlcore_cli")
+SHARED = (*site_pages.PACKAGES, "rlcore_cli")
 COMMANDS = {"rlcore_cli.program"}
 """A plugin with a command may know what its context holds."""
 
@@ -38,7 +37,7 @@ def imported(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def is_public(module: str, name: str) -> bool:
-    if module in public_names.PACKAGES:
+    if module in site_pages.PACKAGES:
         return name in (*importlib.import_module(module).__all__, "__version__")
     return module.startswith("rlcore_testing.") or module in COMMANDS
 
@@ -47,106 +46,40 @@ def is_own(module: str, src: Path) -> bool:
     return (src / module.partition(".")[0]).is_dir()
 
 
-@pytest.mark.parametrize("what", public_names.LISTS)
-def test_every_public_name_is_there_and_kept(what: str) -> None:
-    kept = (public_names.KEPT / f"{what}.txt").read_text()
-    assert public_names.described(what) == kept, (
-        "if it is meant: python scripts/public_names.py --write, and the changelog"
-    )
+def is_documented(path: str) -> bool:
+    """A docstring says what the name is: its own, or that of its group of constants."""
+    source = importlib.import_module(path.rpartition(".")[0])
+    value = getattr(source, path.rpartition(".")[2])
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return bool(inspect.getdoc(value))
+    return path.rpartition(".")[2] in documented_constants(Path(str(source.__file__)))
 
 
-@pytest.mark.parametrize("what", public_names.LISTS)
-def test_what_the_last_release_offered_is_there_or_was_deprecated(what: str) -> None:
-    released, kept = (folder / f"{what}.txt" for folder in (public_names.RELEASED, public_names.KEPT))
-    missing = public_names.broken(released.read_text() if released.is_file() else "", kept.read_text())
-    assert not missing, "deprecate it for one minor release first: docs/versions.md"
+@pytest.mark.parametrize("package", site_pages.PACKAGES)
+def test_every_public_name_is_documented_and_in_the_reference(package: str) -> None:
+    public = dict(site_pages.public_names(package))
+    assert public.keys() == {*importlib.import_module(package).__all__} - {"__version__"}
+    assert not [path for path in public.values() if not is_documented(path)]
+    reference = "\n".join([site_pages.names(), *(file.read_text() for file in REFERENCE.glob("*.md"))])
+    shown = set(re.findall(r"^::: ([\w.]+)", reference, re.MULTILINE))
+    assert not [path for path in public.values() if not {path, path.rpartition(".")[0]} & shown]
 
 
-def test_a_function_without_a_signature_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rlcore_toolkit
-
-    monkeypatch.setattr(rlcore_toolkit, rlcore_toolkit.__all__[0], max)
-    with pytest.raises(SystemExit, match=r"^max: its signature cannot be read, so no change of it would"):
-        public_names.described("rlcore_toolkit")
-
-
-RELEASED = """ACTIVE = 1
-class Old()  # deprecated
-    field: int
-class Sample(Base)
-    __init__(self) -> None
-    text: str
-    but(self)  # deprecated
-    turned(self, by: int, *, seed: int = …) -> Sample
-rlcore_dice() -> Iterable[Component]
-class rlcore_testing.dice.DiceConformance(Conformance)
-    sides: ClassVar[int] = …
-run.dice
-run.lots  # deprecated
-reward.dice.sides
-eval/*/dice@*
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "missing"),
-    [
-        ("ACTIVE = 1", "ACTIVE = 2\nPASSIVE = 1", []),
-        ("ACTIVE = 1", "AKTIVE = 1", ["ACTIVE"]),
-        ("class Old()  # deprecated\n    field: int\n", "", []),
-        ("class Sample(Base)", "class Sample(Other)", []),
-        ("    text: str\n", "", ["Sample.text"]),
-        ("    but(self)  # deprecated\n", "", []),
-        ("rlcore_dice()", "rlcore_die()", ["rlcore_dice"]),
-        ("    sides: ClassVar[int] = …\n", "", ["rlcore_testing.dice.DiceConformance.sides"]),
-        ("run.dice\n", "", ["run.dice"]),
-        ("run.lots  # deprecated\n", "", []),
-        ("reward.dice.sides", "reward.dice.side", ["reward.dice.sides"]),
-        ("eval/*/dice@*", "eval/*/dice", ["eval/*/dice@*"]),
-        ("__init__(self)", "__init__(self, more: int = …)", []),
-        ("__init__(self)", "__init__(self, more: int)", ["Sample.__init__(more)"]),
-        ("by: int, *, seed: int = …", "by: int, *, seed: int = …, rest: int = …", []),
-        (
-            "by: int, *, seed: int = …",
-            "of: int",
-            ["Sample.turned(by)", "Sample.turned(of)", "Sample.turned(seed)"],
-        ),
-    ],
-)
-def test_only_what_was_deprecated_may_go(before: str, after: str, missing: list[str]) -> None:
-    assert before in RELEASED
-    assert public_names.broken(RELEASED, RELEASED.replace(before, after)) == missing
-
-
-def test_the_public_names_themselves_can_be_compared() -> None:
-    kept = (public_names.KEPT / "rlcore.txt").read_text()
-    assert public_names.broken(kept, kept) == []
-    assert public_names.broken(kept, kept.replace("did_you_mean(name: str", "did_you_mean(word: str")) == [
-        "did_you_mean(name)",
-        "did_you_mean(word)",
-    ]
-
-
-def test_a_deprecated_name_works_and_says_what_to_use_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rlcore
-
-    monkeypatch.delitem(vars(rlcore), "Json", raising=False)
-    monkeypatch.setitem(deprecated.DEPRECATED, "Json", "rlcore.Sample")
-    said = r"^rlcore\.Json is deprecated, and the next minor release has no such name: use rlcore\.Sample\.$"
-    for _ in range(2):
-        with pytest.warns(DeprecationWarning, match=said) as told:
-            from rlcore import Json
-        assert Json is types.Json
-        assert {one.filename for one in told} == {__file__}
-    assert re.search(r"^class Json\b.*  # deprecated$", public_names.described("rlcore"), re.MULTILINE)
-
-
-def test_a_deprecated_name_is_still_public() -> None:
-    import rlcore
-
-    assert set(deprecated.DEPRECATED) <= set(rlcore.__all__)
-    for instead in deprecated.DEPRECATED.values():
-        assert instead.removeprefix("rlcore.").partition(".")[0] in rlcore.__all__
+def documented_constants(file: Path) -> set[str]:
+    """Names that a module assigns right above a docstring, one a line: mkdocstrings sees no others."""
+    found: set[str] = set()
+    group: set[str] = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            group |= {
+                name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+            }
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found |= group
+        group = set()
+    return found
 
 
 @pytest.mark.parametrize("src", [*LIBRARIES, *PLUGINS], ids=lambda src: src.parent.name)

@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import os
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -16,6 +15,7 @@ from command import rows
 from environments import environment, install, offered
 
 from rlcore_new.package import kinds
+from rlcore_testing.programs import ran
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -34,14 +34,11 @@ ELSEWHERE = ("algorithm", "model", "source", "value_loss", "trainer", "command")
 def call(folder: Path, *command: Path | str) -> str:
     """What a command writes, started in `folder` as a user would, without anything of the tree."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RLCORE"))}
-    done = subprocess.run(
-        list(map(str, command)),
+    done = ran(
+        *map(str, command),
+        limit_s=LIMIT_S,
         cwd=folder,
         env={**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout

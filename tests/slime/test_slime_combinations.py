@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rlcore import published_sizes
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
-from rlcore_plan.published import sizes
 
 COMMON = (
     "--hf-checkpoint m --prompt-data d.jsonl --input-key prompt --label-key label --rollout-batch-size 32 "
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model and a file of prompts."""
     path = tmp_path_factory.mktemp("inputs")
     (path / "m").mkdir()
-    shutil.copy(sizes(load().registry)["qwen3-4b"], path / "m" / "config.json")
+    shutil.copy(published_sizes(load().registry)["qwen3-4b"], path / "m" / "config.json")
     chat = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
     row = {"prompt": "1", "label": "2", "messages": chat}
     (path / "d.jsonl").write_text(json.dumps(row) + "\n")

@@ -12,13 +12,8 @@ from rlcore_cli.main import run
 from rlcore_import.translation import FlagVerdict
 
 REGISTRY = load().registry
-NO_BRIDGE = {
-    "glm5-744B-A40B": {"--spec"},
-    "glm5.2-744B-A40B": {"--spec"},
+NO_BRIDGE: dict[str, set[str]] = {
     "mimo-7B-rl-eagle": set(),
-    "qwen3-next-80B-A3B": {"--spec"},
-    "qwen3.5-27B": {"--spec"},
-    "qwen3.5-35B-A3B-sft": {"--spec"},
 }
 """Scripts of families that rlcore lacks: what of them is not possible."""
 
@@ -36,7 +31,7 @@ def test_a_script_translates(name: str) -> None:
     found = {
         row.flag
         for row in rows
-        if row.said.verdict in (FlagVerdict.IMPOSSIBLE, FlagVerdict.OPEN, FlagVerdict.UNKNOWN)
+        if row.outcome.verdict in (FlagVerdict.IMPOSSIBLE, FlagVerdict.OPEN, FlagVerdict.UNKNOWN)
     }
     assert found == NO_BRIDGE.get(name, set())
     assert set(SIZES) | set(NO_BRIDGE) == set(RUNS)
@@ -44,9 +39,9 @@ def test_a_script_translates(name: str) -> None:
 
 @pytest.mark.grid
 @pytest.mark.parametrize("name", RUNS)
-def test_its_dry_run_and_plan_are_those_of_the_documentation(name: str, tmp_path: Path) -> None:
+def test_its_dry_run_and_plan_are_those_of_the_table(name: str, tmp_path: Path) -> None:
     found = row(name, REGISTRY, tmp_path)
-    assert found in PAGE.read_text().splitlines(), "run scripts/slime_runs_table.py"
+    assert found in PAGE.read_text().splitlines(), "run tests/support/slime_table.py"
     assert ("no model family" in found) == (name not in SIZES)
     if name in SIZES:
         assert REFUSED.get(name, "| passes |") in found
@@ -55,10 +50,10 @@ def test_its_dry_run_and_plan_are_those_of_the_documentation(name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_does_not_run_here_runs_with_the_changes_of_the_documentation(name: str, tmp_path: Path) -> None:
+def test_what_does_not_run_here_runs_with_the_changes_of_the_table(name: str, tmp_path: Path) -> None:
     assert name in NO_FIT or name in MEMORY_OF
     found = row(name, REGISTRY, tmp_path, CHANGES[name])
-    assert found in PAGE.read_text().splitlines(), "run scripts/slime_runs_table.py"
+    assert found in PAGE.read_text().splitlines(), "run tests/support/slime_table.py"
     assert "| passes | fits: train " in found
 
 

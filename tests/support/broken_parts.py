@@ -1,10 +1,11 @@
 """Plugins that are sound but for one fault, and which properties of a suite find it."""
 
-from __future__ import annotations
-
 import shutil
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from rlcore_testing.by_pytest import findings_by_pytest
 from rlcore_testing.conformance import Conformance, Outcome, properties, said
@@ -23,6 +24,13 @@ class Fault:
     new: str
     missing: str
     reason: str = ""
+
+
+def faults(test_file: str) -> pytest.MarkDecorator:
+    """The test gets each `fault` of the TOML file beside it, which has a table a fault."""
+    tables = tomllib.loads(Path(test_file).with_suffix(".toml").read_text())
+    found = [Fault(name=name, **table) for name, table in tables.items()]
+    return pytest.mark.parametrize("fault", found, ids=list(tables))
 
 
 def break_package(folder: Path, fault: Fault) -> None:

@@ -4,11 +4,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 
-from rlcore.api.config import Config
-from rlcore.api.generation import GenerationContext
-from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import Component
-from rlcore.api.types import Prompt, Sample, Score
+from rlcore import Component, Config, GenerationContext, Prompt, Sample, Score, hookimpl
 from rlcore_toolkit import answered
 
 FATES = {0: "raises", 1: "raises", 2: "exits", 3: "hangs", 4: "crashes", 5: "crashes once", 6: "crashes once"}

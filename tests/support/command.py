@@ -93,9 +93,9 @@ class Command:
         if not fresh:
             for file in (self.out, self.err):
                 file.write_text("")  # what an earlier command said is gone, and a test may read it at once
-            chooses = ray or any(argument.startswith("--cluster") for argument in arguments)
+            chooses = any(argument.startswith("--cluster") for argument in arguments)
             if arguments[0] in ("train", "eval") and not chooses:
-                arguments = (*arguments, "--cluster", "processes")
+                arguments = (*arguments, "--cluster", "ray" if ray else "processes")
             self.process = fork_server().fork(
                 "command:run_with", [packages, arguments], cwd=cwd, env=known, out=self.out, err=self.err
             )

@@ -39,6 +39,28 @@ MINIMAX = {
     **{"num_local_experts": 8, "num_experts_per_tok": 3},
     **{"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
 }
+DELTA = {
+    **{"linear_num_key_heads": 4, "linear_num_value_heads": 8},
+    **{"linear_key_head_dim": 16, "linear_value_head_dim": 16},
+    **{"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+}
+QWEN3_5_MOE = {
+    **DELTA,
+    **{"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64},
+    "shared_expert_intermediate_size": 64,
+}
+SCALED = {**YARN, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1}
+WINDOWS = {
+    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    **{"sliding_window": 16, "query_pre_attn_scalar": 32, "tie_word_embeddings": True},
+}
+DELTA_NETS = {"qwen3_next": QWEN3_5_MOE, "qwen3_5_text": DELTA, "qwen3_5_moe_text": QWEN3_5_MOE}
+SPARSE = {
+    **LATENT,
+    **{"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "n_group": 1, "topk_group": 1},
+    **{"index_topk": 8, "index_n_heads": 16, "index_head_dim": 32},
+    **{"index_topk_freq": 2, "index_skip_topk_offset": 1},  # every other layer has an indexer
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"rope_parameters": LLAMA3, "tie_word_embeddings": True},
     "glm4": {},
@@ -47,8 +69,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "glm4_moe": SHARED,
     "glm4_moe_lite": FLASH,
     "deepseek_v3": LATENT,
+    "glm_moe_dsa": SPARSE,
     "minimax_m2": MINIMAX,
 }
-NO_SGLANG = ("minimax_m2",)
+NO_SGLANG = ("minimax_m2", "glm_moe_dsa")
 """Those that SGLang computes on GPUs alone."""
-EXPERTS = ("qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3", "minimax_m2")
+EXPERTS = ("qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3", "glm_moe_dsa", "minimax_m2")

@@ -1,15 +1,11 @@
 """Engines that are disturbed in the midst of a session, for tests of what then becomes of it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from rlcore.api.generation import Completion
-from rlcore.api.types import Sampling
-from rlcore.engines.client import EngineClient
+from rlcore import Completion, EngineClient, PackedInts, Request, Sampling
 from rlcore.engines.fleet import FleetEngine
 from rlcore_machine.tasks import together
 from rlcore_testing.engine_server import TOKEN, HereLauncher
@@ -25,12 +21,14 @@ async def turn(engine: FleetEngine, name: str = "r") -> list[list[Completion]]:
     """
     return await together(
         engine.generate(
-            range(2, 5 + number),
-            Sampling(max_tokens=3 if number % 2 else 800),
-            n=2,
-            seed=number,
-            rid=f"{name}{number}",
-            session=f"1/{MEMBERS}",
+            Request(
+                input_ids=PackedInts(range(2, 5 + number)),
+                sampling=Sampling(max_tokens=3 if number % 2 else 800),
+                n=2,
+                seed=number,
+                rid=f"{name}{number}",
+                session=f"1/{MEMBERS}",
+            )
         )
         for number in range(MEMBERS)
     )

@@ -49,6 +49,8 @@ def make_model(path: Path, model_type: str = "qwen3", **changes: Any) -> Path:
     torch.manual_seed(0)
     models: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
     model = models.from_config(AutoConfig.for_model(model_type, **settings), dtype=torch.float32)
+    if "index_topk" in changes:  # of a sampled pad token with a zero embedding, all scores would be equal
+        torch.nn.init.normal_(model.get_input_embeddings().weight[0], std=0.05)
     model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=0)
     model.save_pretrained(path)
     return path

@@ -1,7 +1,6 @@
 """What transformers says where a run has ended because trainer and engine disagree."""
 
-from __future__ import annotations
-
+import tomllib
 from pathlib import Path
 
 import torch
@@ -21,7 +20,10 @@ def _engine_gap(path: Path) -> str:
     from transformers import AutoModelForCausalLM  # seconds, and seldom needed
 
     batch = load_batch(path)
-    model = AutoModelForCausalLM.from_pretrained(path.parent / "model", dtype=torch.float32)
+    folder = path.parent / "model"  # a preset's
+    if not folder.exists():
+        folder = Path(tomllib.loads((path.parent / "run.toml").read_text())["model"])
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     theirs: list[torch.Tensor] = []
     start = 0
     for prompt, response in zip(batch.prompt_lengths.tolist(), batch.response_lengths.tolist(), strict=True):

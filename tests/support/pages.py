@@ -1,7 +1,5 @@
 """The documentation's pages, their blocks of code, and the commands in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The folder holds what the reader is supposed to have: a finished run, a model, f
 runs in the cheapest way that still notices a mistake in its line. `NOT_HERE` lists what cannot run here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import importlib
@@ -35,12 +33,12 @@ from hatchling.build import build_editable, build_sdist, build_wheel
 from packaging.requirements import Requirement
 from pages import ROOT, blocks
 
-from rlcore import Prompt, Sample, Sampling
-from rlcore.rollout.context import EngineContext
+from rlcore import Sample
 from rlcore_cli.main import run
 from rlcore_session.config import SessionConfig
 from rlcore_session.generator import SessionGenerator
-from rlcore_testing.token_engine import CountingReward, TokenEngine
+from rlcore_testing.programs import ran
+from rlcore_testing.token_engine import greeted
 
 NOT_HERE = {
     "docker": "needs a container runtime",
@@ -50,7 +48,6 @@ NOT_HERE = {
     "MLFLOW_ALLOW_FILE_STORE=true mlflow": "another project's page; tests of the tracker read its files",
     "tensorboard": "another project's page; tests of the tracker read its files",
     "sh": "installs the kit of `make gpu-kit`, gigabytes; tests/packaging/test_gpu_proof.py runs install.sh",
-    "python -m verl": "needs verl with GPUs; test_names.py checks each of its settings",
 }
 """Programs that no test starts, and why."""
 RUNS = (
@@ -59,6 +56,15 @@ RUNS = (
 )
 """What the pages call a run that is finished."""
 PRESETS = ("qwen3", "llama", "glm", "deepseek", "qwen3-8b", "qwen3-32b", "qwen3-235b-a22b")
+VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8 \\
+    actor_rollout_ref.model.path={model} data.train_files=rows.jsonl trainer.default_local_dir=$HOME/runs \\
+    data.max_response_length=64 data.max_prompt_length=64
+"""
+TRL = """from trl import GRPOConfig, GRPOTrainer
+GRPOTrainer("Qwen/Qwen3-0.6B", args=GRPOConfig(num_generations=8), train_dataset=load_dataset("a/b")).train()
+"""
+"""What the page about verl and TRL imports."""
+
 SLIME = """source "$(dirname "$0")/models/qwen3-4B.sh"
 ROLLOUT_ARGS=(
    --hf-checkpoint {model} --prompt-data rows.jsonl --input-key prompt --label-key label
@@ -66,7 +72,7 @@ ROLLOUT_ARGS=(
 )
 """
 """A run script in the shape of slime's."""
-OF_MODELS = ("--model", "--teacher-model", "--reference-model", "--critic-model")
+OF_MODELS = ("--model", "--teacher.model", "--reference.model", "--critic.model")
 ROW = {
     "prompt": "12",
     "question": "12",
@@ -90,6 +96,8 @@ FEW = ("--prompts-per-step", "1", "--group-size", "2", "--eval-prompts", "1", "-
 CHECKPOINT = re.compile(r"(?<=checkpoints/)(N|\d+)")
 MYPY = ROOT / ".mypy_cache/new"
 """What mypy knows of rlcore, which takes it a while: test_new_command.py has the same settings."""
+DOWNLOADS = "make_model.py"
+"""It makes a real model: tests/e2e/test_examples.py runs it. Here a tiny one stands for that."""
 OF_READERS = {"build", "tensorboard"}
 """Packages of the pages that nothing here needs."""
 
@@ -137,12 +145,14 @@ class Reader:
             "evals.toml": '[eval.math]\ntask = "reverse"\n',
             "scripts/run-qwen3-4B.sh": SLIME.format(model=self._model),
             "scripts/models/qwen3-4B.sh": "MODEL_ARGS=(--num-layers 36)\n",
+            "run_qwen3_8b.sh": VERL.format(model=self._model),
+            "train_grpo.py": TRL,
         }
         for name, text in files.items():
             (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self._folder / name).write_text(text)
         write_data(self._folder / "rows.jsonl")
-        ignored = shutil.ignore_patterns("runs", "*.png", "__pycache__")
+        ignored = shutil.ignore_patterns("runs", "*.png", "__pycache__", "model")
         shutil.copytree(ROOT / "examples", self._folder / "examples", ignore=ignored)
 
     def type(self, line: str) -> None:
@@ -277,6 +287,8 @@ class Reader:
         script = words[1]
         if words[1:3] == ["-m", "build"]:
             build()
+        elif script == DOWNLOADS:
+            link(Path("model"), self._model)
         elif script.startswith(("benchmarks/", "scripts/")):
             assert not [word for word in words[2:] if word.startswith("-") and word not in help_of(script)]
         else:
@@ -319,7 +331,8 @@ def view(args: Sequence[str]) -> None:
 
 def doctor(args: Sequence[str]) -> None:
     """It may find that this machine lacks something. That Ray starts is tested with the command."""
-    assert run([*args, "--cluster", "processes"]) in (0, 1)
+    words = [str(ROOT / word) if word == "requirements-gpu.txt" else word for word in args]
+    assert run([*words, "--cluster", "processes"]) in (0, 1)
 
 
 def plan(args: Sequence[str]) -> None:
@@ -363,14 +376,7 @@ def build() -> None:
 
 def make(arguments: Sequence[str]) -> str:
     """What `make ARGUMENTS` would do in the repository: each line of it is good for a shell."""
-    done = subprocess.run(
-        ["make", "-n", "--no-print-directory", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = ran("make", "-n", "--no-print-directory", *arguments, limit_s=30, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     subprocess.run(["bash", "-n"], input=done.stdout, text=True, timeout=10, check=True)
     return done.stdout
@@ -410,13 +416,5 @@ def report_of(line: str) -> None:
 
 
 async def _session(script: str) -> Sample:
-    engine = TokenEngine(lambda prompt, seed: "good morning")
-    generator = SessionGenerator(SessionConfig(command=("bash", "-euc", script), reward="agent", timeout=60))
-    prompt = Prompt(prompt_id="p", text="hello")
-    sample = Sample(prompt=prompt, prompt_ids=(1,), group_id=0, index=0, rollout_id="0.0")
-    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
-    try:
-        (found,) = await generator.generate(ctx, sample)
-    finally:
-        await generator.close()
-    return found
+    config = SessionConfig(command=("bash", "-euc", script), reward="agent", timeout=60)
+    return await greeted(SessionGenerator(config))

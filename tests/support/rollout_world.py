@@ -9,17 +9,17 @@ from typing import Any
 
 from rlcore.api.config import Config, fields_of
 from rlcore.api.errors import EngineError
-from rlcore.api.generation import Completion
+from rlcore.api.generation import Completion, Request
 from rlcore.api.producer import ProducerContext
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client_http import RefusedError
+from rlcore.rollout.context import sampling_of
 from rlcore.rollout.evaluate import EvalResult, Evaluation, Evaluator
 from rlcore_sampling.asynchronous import AsynchronousRollouts
 from rlcore_sampling.baseline import greedy
-from rlcore_sampling.pipeline import sampling_of
 from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.synchronous import SynchronousRollouts
 from rlcore_single_turn.generator import SingleTurn
@@ -63,26 +63,21 @@ class Engine:
     held: tuple[str, ...] = ("",)
     aborts: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int,
-        seed: int,
-        rid: str,
-        session: str | None,
-    ) -> list[Completion]:
-        self.asked.append((rid, n))
-        self.sessions.append(session)
-        if self.hold is not None and rid.startswith(self.held) and not await self._held(self.hold):
-            return [self._cut(self._answer(input_ids, sampling, seed + i, "abort")) for i in range(n)]
-        for _ in range(seed % 5):
+    async def generate(self, request: Request) -> list[Completion]:
+        self.asked.append((request.rid, request.n))
+        self.sessions.append(request.session)
+        if self.hold is not None and request.rid.startswith(self.held) and not await self._held(self.hold):
+            return [self._cut(answer) for answer in self._answers(request, "abort")]
+        for _ in range(request.seed % 5):
             await asyncio.sleep(0)
-        ending = self.all_refused or self.endings.get(rid, "stop")
+        ending = self.all_refused or self.endings.get(request.rid, "stop")
         if isinstance(ending, Exception):
             raise ending
-        return [self._answer(input_ids, sampling, seed + i, ending) for i in range(n)]
+        return self._answers(request, ending)
+
+    def _answers(self, request: Request, ending: str) -> list[Completion]:
+        ids, sampling = request.input_ids, request.sampling
+        return [self._answer(ids, sampling, request.seed + i, ending) for i in range(request.n)]
 
     async def abort(self) -> None:
         self.aborts.set()

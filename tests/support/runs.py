@@ -1,15 +1,13 @@
 """Resolved runs for tests, without the command: of the installed plugins, by the names of flags."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 
-from rlcore.compose.resolve import resolve
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore_cli.resolve import resolve
 
 
 @cache

@@ -1,14 +1,13 @@
 """Processes that say which GPUs they see, in the place of train workers and engines."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from rlcore.api.engine import Engine, EngineLaunch, ServerCommand
-from rlcore.api.part_config import EngineConfig
+from rlcore import Engine, EngineConfig, EngineLaunch, Publisher, ServerCommand
+from rlcore_toolkit import DiskPublisher, disk_room
 
 GPUS = """
 import http.server, os, pathlib, sys
@@ -26,6 +25,14 @@ class SeeingEngine(Engine[EngineConfig]):
     """Engines of four GPUs in two processes, each of which writes down those that it sees."""
 
     name = "seeing"
+
+    def publisher(
+        self, *, weights_dir: str, model_path: str, dtype: str, external: bool = False
+    ) -> Publisher:
+        return DiskPublisher(root=Path(weights_dir), dtype=dtype, model_path=Path(model_path))
+
+    def room(self, size: int) -> int:
+        return disk_room(size)
 
     def devices(self, fields: Mapping[str, Any]) -> int:
         return 4

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from families import FAMILIES
+from families import DELTA_NETS, FAMILIES
 from inputs import chats, make_model, write_jsonl
 
 from rlcore_testing.mtp import publish_mtp
+from rlcore_testing.nested import make_nested
 
 PARALLEL = {
     "tensor": "megatron.tensor_model_parallel_size",
@@ -25,6 +26,7 @@ SMALL = {
 }
 FOREIGN = (
     "sglang.",
+    "engine_group",
     "engine.",
     "tracker",
     "stop_token_ids",
@@ -79,12 +81,18 @@ SCALED: Mapping[str, Scaled] = {
     "qwen3-235B-A22B-sft": Scaled(model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}),
     "qwen3-235B-A22B": Scaled(model_type="qwen3_moe", ranks=8, sizes=ALL, last=1),
     "glm4.7-355B-A32B": Scaled(model_type="glm4_moe", ranks=8, sizes=ALL),
+    "glm5-744B-A40B": Scaled(model_type="glm_moe_dsa", ranks=8, sizes=ALL, covers=("glm5.2-744B-A40B",)),
     "minimax-m2": Scaled(model_type="minimax_m2", ranks=8, sizes={"tensor": 2, "pipeline": 2, "expert": 4}),
     "kimi-k2-Thinking": Scaled(
         model_type="deepseek_v3", ranks=8, sizes=ALL, last=1, covers=("kimi-k2-Instruct",)
     ),
     "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=8, sizes=ALL, last=1),
     "glm4.7-30B-A3B": Scaled(model_type="glm4_moe_lite", ranks=8, sizes=ALL, last=1, mtp=True),
+    "qwen3-next-80B-A3B": Scaled(model_type="qwen3_next", ranks=8, sizes=ALL, last=1),
+    "qwen3.5-27B": Scaled(
+        model_type="qwen3_5_text", ranks=8, sizes={"tensor": 2, "pipeline": 2, "context": 2}, last=1
+    ),
+    "qwen3.5-35B-A3B-sft": Scaled(model_type="qwen3_5_moe_text", ranks=4, sizes={"tensor": 2, "expert": 4}),
 }
 """Script → how it is trained here."""
 
@@ -106,9 +114,12 @@ def small_run(settings: Mapping[str, Any], scaled: Scaled | None, root: Path, mo
 
 
 def write_model(root: Path, scaled: Scaled) -> Path:
-    """A small model of the family, with 4 layers."""
+    """A small model of the family, with 4 layers; Qwen3.5 beside a vision tower, as it is published."""
     kind = scaled.model_type
-    path = make_model(root / kind, kind, **FAMILIES.get(kind, {}), num_hidden_layers=4 + scaled.mtp)
+    settings = {**FAMILIES, **DELTA_NETS}.get(kind, {})
+    path = make_model(root / kind, kind, **settings, num_hidden_layers=4 + scaled.mtp)
+    if kind.startswith("qwen3_5"):
+        return make_nested(path, root / "nested")
     if scaled.mtp:
         publish_mtp(path)
     return path

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
+from rlcore import published_sizes
 from rlcore.plugins.registry import Registry
 from rlcore_import.arguments import of_words
 from rlcore_import.slime.run import Run
 from rlcore_import.slime.translate import translate
 from rlcore_import.translation import Translation
-from rlcore_plan.published import sizes
 
 RUNS: Mapping[str, list[str]] = {
     name: " ".join(lines).split()
@@ -29,6 +29,8 @@ SIZES: Mapping[str, str] = {
     "glm4-9B": "glm-4-9b",
     "glm4.7-30B-A3B": "glm-4.7-flash",
     "glm4.7-355B-A32B": "glm-4.5",
+    "glm5-744B-A40B": "glm-5",
+    "glm5.2-744B-A40B": "glm-5.2",
     "kimi-k2-Instruct": "kimi-k2",
     "kimi-k2-Thinking": "kimi-k2",
     "minimax-m2": "minimax-m2",
@@ -42,11 +44,23 @@ SIZES: Mapping[str, str] = {
     "qwen3-4B": "qwen3-4b",
     "qwen3-4B-amd": "qwen3-4b",
     "qwen3-4B-base-sft": "qwen3-4b",
+    "qwen3-next-80B-A3B": "qwen3-next-80b-a3b",
+    "qwen3.5-27B": "qwen3.5-27b",
+    "qwen3.5-35B-A3B-sft": "qwen3.5-35b-a3b",
 }
 """Script → the published size that it trains, where rlcore has the family."""
 
 
-FP8 = frozenset({"deepseek-r1", "kimi-k2-Instruct", "kimi-k2-Thinking", "minimax-m2", "qwen3-235B-A22B"})
+FP8 = frozenset(
+    {
+        "deepseek-r1",
+        "glm5.2-744B-A40B",
+        "kimi-k2-Instruct",
+        "kimi-k2-Thinking",
+        "minimax-m2",
+        "qwen3-235B-A22B",
+    }
+)
 """Scripts whose `--hf-checkpoint` is a model that is published in FP8, or says so by its name."""
 BLOCKS = {
     "quant_method": "fp8",
@@ -69,7 +83,7 @@ def write_inputs(folder: Path, name: str, settings: Mapping[str, Any], registry:
     """In `folder`, the model and the data that `settings` name."""
     model = folder / settings["model"]
     model.mkdir(parents=True)
-    config = json.loads(sizes(registry)[SIZES[name]].read_text())
+    config = json.loads(published_sizes(registry)[SIZES[name]].read_text())
     if name in FP8:
         config["quantization_config"] = BLOCKS
     (model / "config.json").write_text(json.dumps(config))

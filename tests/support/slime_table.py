@@ -1,11 +1,11 @@
-"""The table of slime's run scripts in docs/migrating_from_slime.md: what becomes of each.
+"""The table of slime's run scripts, tests/slime/runs.md: what becomes of each.
+
+Run this file to write it anew: that takes half a minute.
 
 Each is translated. Where rlcore has the family of its model, its dry run is made and its layout is planned,
 for the GPUs that the script names, of 80 GB each, or of `MEMORY_OF`. The last column: the layout of
 test_slime_layouts.py.
 """
-
-from __future__ import annotations
 
 import contextlib
 import io
@@ -19,13 +19,12 @@ from typing import Any
 from slime_layouts import SCALED
 from slime_runs import RUNS, SIZES, translated, write_inputs
 
-from rlcore import dump_settings
-from rlcore.plugins.registry import Registry
+from rlcore import Registry, dump_settings
+from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 from rlcore_import.translation import FlagVerdict
 
-PAGE = Path(__file__).parents[2] / "docs" / "migrating_from_slime.md"
-BEGIN, END = "<!-- scripts/slime_runs_table.py -->\n", "<!-- end -->\n"
+PAGE = Path(__file__).parents[1] / "slime" / "runs.md"
 GB, MEMORY = 10**9, 80
 COLUMNS = (
     "script",
@@ -48,8 +47,11 @@ CHANGES: Mapping[str, str] = {
 """Scripts that do not run on 80 GB as they are → the flags with which they do, behind their own."""
 CORRECTED = frozenset({"glm4.7-30B-A3B"})
 """Those of them that do not start at all as they are."""
-MEMORY_OF: Mapping[str, int] = {"kimi-k2-Instruct": 141, "kimi-k2-Thinking": 141, "minimax-m2": 288}
-"""Scripts for larger GPUs. An engine of Kimi-K2 has 71 GB of weights on each of 16 GPUs, in FP8 too. An
+MEMORY_OF: Mapping[str, int] = {
+    **dict.fromkeys(("glm5-744B-A40B", "kimi-k2-Instruct", "kimi-k2-Thinking"), 141),
+    "minimax-m2": 288,
+}
+"""Scripts for larger GPUs. An engine has 62 GB of weights on each GPU for GLM-5, 71 GB in FP8 for Kimi-K2. An
 eighth of the gradients of minimax-m2's experts, in fp32, is 112 GB."""
 
 
@@ -64,7 +66,7 @@ def rows(registry: Registry) -> Iterator[str]:
 def row(name: str, registry: Registry, folder: Path, more: str = "") -> str:
     """Of one script with the flags `more`, whose files are made in `folder`."""
     found = translated(name, registry, more)
-    counts = Counter(one.said.verdict for one in found.rows)
+    counts = Counter(one.outcome.verdict for one in found.rows)
     cells = [
         f"with `{more}`" if more else f"`{name}`",
         str(found.settings["ranks"]),
@@ -82,13 +84,6 @@ def row(name: str, registry: Registry, folder: Path, more: str = "") -> str:
     plan = ("" if memory == MEMORY else f"{memory} GB: ") + _plan(json.loads(planned))
     is_trained = bool(more) == (name in CORRECTED)
     return _joined([*cells, dry, plan, _trained(name) if is_trained else ""])
-
-
-def written(page: str, table: list[str]) -> str:
-    """`page` with the table between its marks."""
-    before, rest = page.split(BEGIN)
-    head = [_joined(COLUMNS), "|" + " --- |" * len(COLUMNS)]
-    return before + BEGIN + "\n".join([*head, *table]) + "\n" + END + rest.split(END)[1]
 
 
 def _said(*arguments: str) -> tuple[int, str, str]:
@@ -115,3 +110,9 @@ def _trained(name: str) -> str:
 
 def _joined(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    head = [_joined(COLUMNS), "|" + " --- |" * len(COLUMNS)]
+    introduction = PAGE.read_text().partition("| script |")[0]
+    PAGE.write_text(introduction + "\n".join([*head, *rows(load().registry)]) + "\n")

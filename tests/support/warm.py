@@ -1,7 +1,5 @@
 """pytest's workers, and what they fork, come from one process that has done the imports once."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

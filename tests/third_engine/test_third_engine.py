@@ -1,7 +1,5 @@
 """An engine that rlcore does not know, installed as a wheel, trains through an unchanged core."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,9 +1,8 @@
 """How the server is started and asked."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from openai_engine.plugin import OpenAiConfig
@@ -16,10 +15,12 @@ from rlcore import (
     EngineClient,
     EngineLaunch,
     PauseMode,
-    Sampling,
+    Publisher,
+    Request,
     ServerCommand,
     Span,
 )
+from rlcore_toolkit import DiskPublisher, disk_room
 
 FIELDS = {"seed_offset": int}
 
@@ -46,6 +47,16 @@ class OpenAiEngine(Engine[OpenAiConfig]):
         argv += [str(launch.port), str(launch.fields.get("seed_offset", 0))]
         return ServerCommand(argv=tuple(argv), env={TOKEN_VARIABLE: launch.token, "OMP_NUM_THREADS": "1"})
 
+    def publisher(
+        self, *, weights_dir: str, model_path: str, dtype: str, external: bool = False
+    ) -> Publisher:
+        """Writes whole model directories."""
+        return DiskPublisher(root=Path(weights_dir), dtype=self.dtype(dtype), model_path=Path(model_path))
+
+    def room(self, size: int) -> int:
+        """That of the versions which lie there at the same time."""
+        return disk_room(size)
+
 
 class BareEngine(OpenAiEngine):
     """The same, as if its server told no log-probs."""
@@ -57,29 +68,20 @@ class BareEngine(OpenAiEngine):
 class OpenAiClient(EngineClient):
     """What a synchronous run asks, in OpenAI's protocol and two paths beside it: `/version`, `/load`."""
 
-    async def generate(
-        self,
-        input_ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        n: int = 1,
-        seed: int | None = None,
-        rid: str | None = None,
-        session: str | None = None,
-        routing_key: str | None = None,
-    ) -> list[Completion]:
+    async def generate(self, request: Request) -> list[Completion]:
         """One request of `/v1/completions` for all samples."""
+        self.check(request)
         body = {
-            "prompt": list(input_ids),
-            "n": n,
-            "seed": seed,
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
+            "prompt": list(request.input_ids),
+            "n": request.n,
+            "seed": request.seed,
+            "max_tokens": request.sampling.max_tokens,
+            "temperature": request.sampling.temperature,
             "logprobs": 0,
         }
         async with self._slots:
             answer = await self._http.post("/v1/completions", body, timeout_s=self._timeout_s)
-        return [_completion(one, answer["version"], len(input_ids)) for one in answer["choices"]]
+        return [_completion(one, answer["version"], len(request.input_ids)) for one in answer["choices"]]
 
     async def capabilities(self) -> Capabilities:
         """Seeds of requests, and nothing else."""

@@ -1,7 +1,5 @@
 """`python -m openai_engine.server MODEL HOST PORT SEED_OFFSET`: one request at a time, by transformers."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
