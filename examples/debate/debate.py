@@ -20,10 +20,9 @@ from rlcore import (
     GenerationStatus,
     Sample,
     TrainBatch,
-    group_advantages,
     hookimpl,
 )
-from rlcore_toolkit import Trajectory
+from rlcore_toolkit import Trajectory, group_advantages
 
 PROPOSER, CRITIC = 0, 1
 AGENTS = 2
