@@ -47,7 +47,7 @@ def _from(stage: str, *flags: str) -> Callable[[Path], Flags]:
 
 
 def _taught(*flags: str) -> Callable[[Path], Flags]:
-    return lambda folder: ("--model", "qwen3", "--teacher-model", _last(folder, "teacher"), *flags)
+    return lambda folder: ("--model", "qwen3", "--teacher.model", _last(folder, "teacher"), *flags)
 
 
 def _pairs(folder: Path) -> Flags:

@@ -20,8 +20,8 @@ from typing import Any
 
 BENCHMARKS = Path(__file__).resolve().parent
 RESULTS = BENCHMARKS / "results"
-DOCS = BENCHMARKS.parent / "docs"
 IMAGES = BENCHMARKS.parent / "docs" / "images"
+SMOLLM2 = BENCHMARKS.parent / "examples" / "arithmetic"
 RLCORE = Path(sys.executable).with_name("rlcore")
 
 POLL_S = 0.05
@@ -35,7 +35,7 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     made.add_argument("--threads", type=int, default=cores(), help="threads of torch, on both sides")
     made.add_argument("--work", type=Path, default=Path("/tmp/rlcore-bench"), help="scratch folder")
-    made.add_argument("--dry", action="store_true", help="print the table, write no result and no document")
+    made.add_argument("--dry", action="store_true", help="print the table, store nothing")
     return made
 
 
@@ -151,11 +151,8 @@ def command(
     return done
 
 
-def train(run_dir: Path, *flags: str, watch: Callable[[int], None] | None = None) -> CommandRun:
-    """`rlcore train FLAGS` to its end, through the real command line; `run_dir` is made anew.
-
-    `watch` is called with the command's process id, every `POLL_S`.
-    """
+def train(run_dir: Path, *flags: str) -> CommandRun:
+    """`rlcore train FLAGS` to its end, through the real command line; `run_dir` is made anew."""
     shutil.rmtree(run_dir, ignore_errors=True)
     arguments = [str(RLCORE), "train", "--json", "--run-dir", str(run_dir), *flags]
     run_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -170,8 +167,6 @@ def train(run_dir: Path, *flags: str, watch: Callable[[int], None] | None = None
             while process.poll() is None:
                 if not first and metrics.exists() and metrics.read_text().count("\n") > 1:
                     first = time.perf_counter() - begin
-                if watch:
-                    watch(process.pid)
                 time.sleep(POLL_S)
         finally:
             process.terminate()
@@ -239,6 +234,21 @@ def endless(path: Path) -> Path:
     from rlcore_qwen.tiny import tiny
 
     tiny(path)
+    return without_end(path)
+
+
+def smollm2(path: Path) -> Path:
+    """SmolLM2-135M-Instruct as `examples/arithmetic` makes it, without an end token."""
+    if not (SMOLLM2 / "model").exists():
+        command([sys.executable, str(SMOLLM2 / "make_model.py")])
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(SMOLLM2 / "model", path)
+    return without_end(path)
+
+
+def without_end(path: Path) -> Path:
+    """The model directory `path`, changed so that nothing ends a sample."""
+    (path / "chat_template.jinja").unlink(missing_ok=True)  # the end of a turn would
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         file = path / name
         kept = json.loads(file.read_text())
@@ -267,7 +277,7 @@ def _cell(value: Any) -> str:
 
 
 def publish(name: str, facts: Row, found: Mapping[str, Any], text: str, *, dry: bool) -> None:
-    """Print the table; unless `dry`, store `results/NAME.json` and put the table into the document."""
+    """Print the table; unless `dry`, store `results/NAME.json`."""
     stamp = time.strftime("%Y-%m-%d")
     body = f"{text}\n\n*{_sentence(facts)}, {stamp}.*"
     print(f"\n{body}\n", flush=True)
@@ -276,7 +286,6 @@ def publish(name: str, facts: Row, found: Mapping[str, Any], text: str, *, dry: 
     RESULTS.mkdir(exist_ok=True)
     record = {"benchmark": name, "date": stamp, "machine": facts, **found}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
-    splice(name, body)
 
 
 def stored_rows(name: str) -> list[Row]:
@@ -284,18 +293,6 @@ def stored_rows(name: str) -> list[Row]:
     file = RESULTS / f"{name}.json"
     rows: list[Row] = json.loads(file.read_text())["rows"] if file.exists() else []
     return rows
-
-
-def splice(name: str, body: str) -> None:
-    """Replace what stands between the markers of `name`, in the page of docs/ that has them."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    for page in sorted(DOCS.glob("*.md")):
-        before, found, rest = page.read_text().partition(begin)
-        _, closed, after = rest.partition(end)
-        if found and closed:
-            page.write_text(f"{before}{begin}\n{body}\n{end}{after}")
-            return
-    raise SystemExit(f"{DOCS}: no page has the markers {begin} and {end}.")
 
 
 def _sentence(facts: Row) -> str:

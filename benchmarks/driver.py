@@ -32,7 +32,7 @@ from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient
 from rlcore.rollout.batch import split, to_batch
 from rlcore.rollout.context import EngineContext
-from rlcore.rollout.group import Draw, GroupOutcome, Versions, new_samples
+from rlcore.rollout.draw import Draw, GroupOutcome, Versions, new_samples
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore.rollout.rewards import RewardPool
 from rlcore_filters.config import DuplicatesConfig

@@ -88,6 +88,7 @@ ATTEMPTS = (
     *(Attempt("driver", TERM, moment) for moment in ("start", "checkpoint", "publication")),
     *(Attempt("train worker", number) for number in (KILL, STOP, TERM)),
     *(Attempt("train worker", KILL, moment) for moment in ("start", "checkpoint", "publication")),
+    *(Attempt("train worker", STOP, moment) for moment in ("start", "publication")),
     *(Attempt("engine", number) for number in (KILL, STOP, TERM)),
     *(Attempt("engine", KILL, moment) for moment in ("start", "checkpoint", "publication")),
     *(Attempt("supervisor of the engine", number) for number in (KILL, STOP)),

@@ -19,15 +19,15 @@ from rlcore.api.part import ModelSpec, Part
 from rlcore.plugins.loader import load
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
-from rlcore_plan.activations import Batch, saved
-from rlcore_plan.layout import Layout
-from rlcore_plan.memory import BYTES, states
-from rlcore_plan.published import read_facts
+from rlcore_megatron.mcore.role.role import Role
+from rlcore_megatron.plan.activations import Batch, saved
+from rlcore_megatron.plan.layout import Layout
+from rlcore_megatron.plan.memory import BYTES, states
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.activations import equal_samples, saved_bytes, state_bytes
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, make_experts, policy_loss
+from rlcore_toolkit import read_facts
 
 WITHIN, DTYPE = 0.05, "bf16"
 SAMPLES, PROMPT, RESPONSE = 4, 16, 48

@@ -31,8 +31,10 @@ from common import Row, machine, make_model, parser, publish, say, stored_rows, 
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlcore.api.engine import Engine, EngineLaunch
+from rlcore.api.engine import EngineLaunch
+from rlcore.api.part import load
 from rlcore.engines.client import EngineClient
+from rlcore.engines.engine import Engine
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import Pieces
@@ -230,7 +232,8 @@ async def measured(engines: Engines, ways: Sequence[str], size: Size, args: argp
             command.argv, name=engine.name, log_path=launch.log_path, env=command.env
         ) as server:
             server.wait_ready(f"{url}/health", token=token, limit_s=START_LIMIT_S)
-            async with EngineClient(url, token, control_timeout_s=START_LIMIT_S) as client:
+            client_type = load(engine.client, engine.name)
+            async with client_type(url, token, control_timeout_s=START_LIMIT_S) as client:
                 bench = Bench(client=client, engine=engines, folder=folder, model=path, weights=weights)
                 for way in ways:
                     rows.append(await bench.row(way, args.repeats))

@@ -11,10 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import Row, machine, make_model, pairs, parser, publish, say, table, timed, verdict
+from common import (
+    Row,
+    machine,
+    make_model,
+    pairs,
+    parser,
+    publish,
+    say,
+    smollm2,
+    stored_rows,
+    table,
+    timed,
+    verdict,
+)
 from transformers import AutoModelForCausalLM
 
 from rlcore.api.engine import EngineLaunch
+from rlcore.api.generation import Request
 from rlcore.api.types import Sampling
 from rlcore.engines.client import EngineClient
 from rlcore_local.client import LocalClient
@@ -38,23 +52,29 @@ GROUP = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model, how many samples of it are asked for at once, and the least ratios to `generate`."""
+    """A model, how many samples of it are asked for at once, and the least ratios to `generate`.
+
+    `layers` 0: SmolLM2-135M-Instruct. `tokens`: of each sample; 0: as the option says.
+    """
 
     layers: int
     width: int
     samples: int
     in_process: float | None
-    http: float
+    http: float | None
+    tokens: int = 0
 
     @property
     def name(self) -> str:
         """As it stands in the table."""
-        return f"{self.layers} layers, width {self.width}, {self.samples} samples"
+        model = f"{self.layers} layers, width {self.width}" if self.layers else "SmolLM2-135M"
+        return f"{model}, {self.samples} samples"
 
 
 CASES = (
     Case(layers=4, width=128, samples=64, in_process=1.3, http=1.0),
     Case(layers=8, width=256, samples=128, in_process=None, http=1.2),
+    Case(layers=0, width=0, samples=64, in_process=None, http=None, tokens=24),
 )
 
 
@@ -62,9 +82,12 @@ class Bench:
     """One case: three ways to the same number of tokens. Each returns its tokens per second."""
 
     def __init__(self, case: Case, args: argparse.Namespace) -> None:
-        self.case, self.threads, self.tokens = case, args.threads, args.tokens
-        self.path = make_model(
-            args.work / f"model-{case.layers}x{case.width}", layers=case.layers, width=case.width, vocab=VOCAB
+        self.case, self.threads, self.tokens = case, args.threads, case.tokens or args.tokens
+        path = args.work / f"model-{case.layers}x{case.width}"
+        self.path = (
+            make_model(path, layers=case.layers, width=case.width, vocab=VOCAB)
+            if case.layers
+            else smollm2(path)
         )
         draw = torch.Generator().manual_seed(0)
         groups = case.samples // GROUP
@@ -134,7 +157,9 @@ class Bench:
         loop = asyncio.get_running_loop()
         begin = loop.time()
         found = await together(
-            client.generate(ids, sampling, n=GROUP, seed=self.seed, session=session)
+            client.generate(
+                Request(input_ids=ids, sampling=sampling, n=GROUP, seed=self.seed, session=session)
+            )
             for ids in self.prompts.tolist()
         )
         seconds = loop.time() - begin
@@ -174,14 +199,19 @@ class Bench:
 
 
 def main() -> None:
-    """Both cases, in process and over HTTP, each against `generate` in alternation."""
+    """Every case, in process and over HTTP, each against `generate` in alternation."""
     options = parser(__doc__)
     options.add_argument("--repeats", type=int, default=5, help="pairs of measurements")
-    options.add_argument("--tokens", type=int, default=128, help="tokens of each sample")
+    options.add_argument("--tokens", type=int, default=128, help="tokens of each sample (SmolLM2: 24)")
+    names = [case.name for case in CASES]
+    options.add_argument("--cases", nargs="+", choices=names, default=names, help="which ones")
     args = options.parse_args()
     facts = machine(args.threads)
     rows: list[Row] = []
     for case in CASES:
+        if case.name not in args.cases:
+            rows += [row for row in stored_rows("rollout") if row["case"] == case.name]
+            continue
         say(f"{case.name}: warming up")
         bench = Bench(case, args)
         bench.hf(), bench.in_process()

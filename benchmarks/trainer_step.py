@@ -16,7 +16,7 @@ from rlcore.api.trainer import LossResult, TokenOutputs
 from rlcore_machine import keep_memory
 from rlcore_machine.network import free_port
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
+from rlcore_megatron.mcore.role.role import Role
 from rlcore_qwen.config import QwenConfig
 
 VOCAB = 512

@@ -68,6 +68,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         disable_tqdm=True,
         seed=0,
     )
+    adapter = None
+    if job["lora"]:
+        from peft import LoraConfig
+
+        adapter = LoraConfig(r=job["lora"], lora_alpha=32, lora_dropout=0.0, target_modules="all-linear")
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=matches,  # type: ignore[arg-type,unused-ignore]  # it may return None as well
@@ -75,6 +80,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         callbacks=[Clock()],
+        peft_config=adapter,
     )
     begin = time.perf_counter()
     trainer.train()
