@@ -1,4 +1,4 @@
-# make demo | test | test-full | test-sglang | sglang-venv | lint | mutants | bench | site | dist | gpu-kit | setup. Each sets up what it needs.
+# make demo | test | test-full | test-sglang | sglang-venv | lint | mutants | bench | site | dist | gpu-kit | setup | gpu. Each sets up what it needs.
 #
 # PYTHON=python3.12     the interpreter to make the environments with
 # TORCH_INDEX=URL|DIR   where to take torch from: the URL of a package index, or a folder of wheels
@@ -22,7 +22,7 @@ PROJECTS := $(wildcard machine/pyproject.toml core/pyproject.toml sandbox/pyproj
 
 export TORCH_INDEX TORCH_SPEC
 
-.PHONY: demo test test-full test-sglang sglang-venv lint mutants bench site dist gpu-kit setup
+.PHONY: demo test test-full test-sglang sglang-venv lint mutants bench site dist gpu-kit setup gpu
 .DELETE_ON_ERROR:
 
 demo: $(MEMBERS)
@@ -72,14 +72,24 @@ site: setup
 
 setup: $(READY)
 
+# The set-up of a node with GPUs, in the versions of requirements-gpu.txt. Its Python is 3.12.
+gpu:
+	python3.12 -m venv $(VENV)
+	$(BIN)/python -m pip install --no-deps -r requirements-gpu.txt
+	$(BIN)/python -m pip install --no-deps --no-build-isolation -r requirements.txt
+	$(BIN)/python -m pip check
+	touch $(MEMBERS)
+	@echo "now: $(BIN)/rlcore doctor --lock requirements-gpu.txt"
+
 # What a demo needs, and with it the tools of a developer.
 $(MEMBERS): $(PROJECTS) requirements.txt scripts/setup_venv.py
 	$(PYTHON) scripts/setup_venv.py $(VENV) -r requirements.txt
 	touch $@
 
-$(READY): $(PROJECTS) requirements.txt requirements-dev.txt requirements-foreign.txt requirements-verifiers.txt scripts/setup_venv.py
+$(READY): $(PROJECTS) requirements.txt requirements-dev.txt requirements-foreign.txt requirements-verifiers.txt requirements-ray-jobs.txt scripts/setup_venv.py
 	$(PYTHON) scripts/setup_venv.py $(VENV) -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python -r requirements-foreign.txt
-	rm -rf $(VENV)/verifiers-today
+	rm -rf $(VENV)/verifiers-today $(VENV)/ray-jobs
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/verifiers-today -r requirements-verifiers.txt
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/ray-jobs -r requirements-ray-jobs.txt
 	touch $(MEMBERS) $@

@@ -1,4 +1,4 @@
-"""Measure the table of docs/models.md, family by family; benchmarks/results/gaps.json has every number of it.
+"""Measure the gaps of docs/models.md, family by family, into benchmarks/results/gaps.json.
 
     python scripts/gaps.py [--sglang .venv-sglang/bin/python] [--only bridge|replay|sglang] [FAMILY …]
 
@@ -14,15 +14,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import gaps_bridge
 import gaps_replay
 import gaps_sglang
-from gaps_table import PAGE, RESULTS, read, written
 
 FAMILIES = tuple(dict.fromkeys([*gaps_sglang.FAMILIES, *gaps_replay.CONFIGS]))
 """In the table's order."""
+RESULTS = Path(__file__).parents[1] / "benchmarks/results/gaps.json"
 LIBRARIES = ("torch", "transformers", "megatron-core", "mbridge")
 
 Measure = Callable[[], Mapping[str, Any]]
@@ -46,13 +47,14 @@ def main() -> None:
 
 
 def _keep(kind: str, family: str, found: Mapping[str, Any], libraries: Mapping[str, str]) -> None:
-    results = read() if RESULTS.exists() else {"families": {}, "measured": {}}
+    results: dict[str, Any] = (
+        json.loads(RESULTS.read_text()) if RESULTS.exists() else {"families": {}, "measured": {}}
+    )
     families = results["families"]
     families[family] = {**families.get(family, {}), **found}
     results["families"] = {name: families[name] for name in FAMILIES if name in families}
     results["measured"][f"{family}, {kind}"] = {"date": time.strftime("%Y-%m-%d"), **libraries}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(written(PAGE.read_text(), results))
 
 
 def _wanted(only: str | None, families: list[str], sglang: str) -> Iterator[tuple[str, str, Measure]]:

@@ -53,7 +53,7 @@ def _columns(suite: type[BridgeConformance], folder: Path) -> Iterator[tuple[str
     yield "configs", list(references)
     yield "logits", {n: max(_apart(x, references[n].logits) for x in alone[n]["logits"]) for n in alone}
     yield "gradients", {n: _gradients(alone[n]["gradients"], references[n].gradients) for n in alone}
-    half = run_ranks(f"{RANKS}:half_logits", 1, suite.bridge, grid.root, grid.inputs)[0]
+    half = run_ranks(f"{RANKS}:packed_logits", 1, suite.bridge, grid.root, grid.inputs, "bf16")[0]
     yield "bf16", {n: typical(half[n] - x.logits) / typical(x.half - x.logits) for n, x in references.items()}
     sampled = {name: sample(answers, grid.root / name, one.ids, one.mask) for name, one in references.items()}
     batches = {name: batch for name, (batch, _) in sampled.items()}

@@ -22,15 +22,16 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from rlcore.api.batch import ROUTED_EXPERTS, TrainBatch
+from rlcore.api.batch import TrainBatch
+from rlcore.api.columns import ROUTED_EXPERTS
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.records import Kind
 from rlcore.api.types import Prompt, Sample
 from rlcore.plugins.loader import load
-from rlcore.rollout.expert_replay import routed_experts
+from rlcore.rollout.expert_replay import expert_column, with_experts
 from rlcore_local.testing import Local
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role import Role
+from rlcore_megatron.mcore.role.role import Role
 from rlcore_testing.checkpoints import make_checkpoint
 from rlcore_testing.ranks import run_ranks
 
@@ -84,8 +85,8 @@ def sampled(path: Path) -> tuple[TrainBatch, Tensor]:
         tokens=torch.tensor([token for one in samples for token in one.prompt_ids + one.response_ids]),
         prompt_lengths=torch.full((SAMPLES,), PROMPT),
         response_lengths=torch.full((SAMPLES,), RESPONSE),
-        per_input={ROUTED_EXPERTS: routed_experts(samples, LAYERS, TOP)},
     )
+    batch = with_experts(batch, samples, expert_column(LAYERS, TOP))
     return batch, torch.tensor([value for one in samples for value in one.log_probs])
 
 
@@ -119,7 +120,7 @@ def _sample(rid: str, prompt: list[int], answer: dict[str, Any]) -> Sample:
         response_ids=tuple(answer["output_ids"]),
         loss_mask=(1,) * len(answer["output_ids"]),
         log_probs=tuple(entry[0] for entry in meta["output_token_logprobs"]),
-        routed_experts=meta["routed_experts"],
+        engine_columns={ROUTED_EXPERTS: meta["routed_experts"]},
     )
 
 

@@ -27,6 +27,8 @@ SIZES = ("qwen3-4b", "qwen3-1.7b", "qwen3-0.6b")
 FIT_TOKENS = 2048
 RESUMED_GAP = 1e-2
 """Of weights after four steps on a GPU, whose sums have no fixed order."""
+WINDOW_GAP = 0.03
+"""Of a value or a gradient in bf16, relative to the largest."""
 LOG_PROB_GAPS = {"fp32": 2e-3, "bf16": 0.3}
 """Against transformers in fp32 on the CPU; TF32 and the order of sums are in the first."""
 
@@ -109,6 +111,33 @@ def log_probs(work: Path) -> Figures:
         gap = float((mine - torch.cat(expected)).abs().max())
         assert gap <= most, f"{dtype}: {gap} from the CPU's log-probs, at most {most} asked for"
         found[f"{dtype} largest gap"] = gap
+    return found
+
+
+def windows(work: Path) -> Figures:
+    """Attention with a window and sinks over a pack in bf16, and its gradients, against fp32 on the CPU."""
+    import torch
+
+    from rlcore_megatron.mcore.layers.attention import causal
+    from rlcore_megatron.mcore.packs.sequences import Sequences
+
+    lengths, found = (300, 1, 45, 700), {}
+    starts, total = torch.tensor([0, *lengths]).cumsum(0).int(), sum(lengths)
+    shapes = [(total, 8, 64), (total, 2, 64), (total, 2, 64), (8,), (total, 8, 64)]
+    *inputs, weights = (torch.randn(shape).bfloat16() for shape in shapes)
+    for window in (128, None):
+        results = []
+        for device, dtype in (("cpu", torch.float32), ("cuda" if on_gpu() else "cpu", torch.bfloat16)):
+            q, k, v, sinks = leaves = [x.to(device, dtype).requires_grad_() for x in inputs]
+            pack = Sequences(starts.to(device), max(lengths), total)
+            out = causal(q, k, v, pack, 64**-0.5, window=window, sinks=sinks)
+            slopes = torch.autograd.grad((out * weights.to(out)).sum(), leaves)
+            results.append([x.detach().float().cpu() for x in (out, *slopes)])
+        gap = max(float((x - y).abs().max() / x.abs().max()) for x, y in zip(*results, strict=True))
+        assert gap <= WINDOW_GAP, (
+            f"window {window}: {gap} of the largest value, at most {WINDOW_GAP} asked for"
+        )
+        found[f"window {window} largest gap"] = gap
     return found
 
 
@@ -224,7 +253,7 @@ def ipc(work: Path) -> Figures:
     """
     import torch
 
-    from rlcore.checksums import checksum
+    from rlcore.weights.checksums import checksum
     from rlcore_sglang.publish import TensorPublisher
     from rlcore_sglang.testing.payload_reader import PayloadReader
 
@@ -330,11 +359,11 @@ def recompute(work: Path) -> Figures:
 def _activations(path: Path) -> tuple[int, int]:
     """Bytes that a step of one micro-batch saves for its backward pass, and those that the planner says."""
     from rlcore.plugins.loader import load
-    from rlcore_plan.activations import Batch, saved
-    from rlcore_plan.layout import Layout
-    from rlcore_plan.published import read_facts
+    from rlcore_megatron.plan.activations import Batch, saved
+    from rlcore_megatron.plan.layout import Layout
     from rlcore_testing.activations import equal_samples, saved_bytes
     from rlcore_testing.tiny import policy_loss
+    from rlcore_toolkit import read_facts
 
     role, count, length = _role(path, "bf16", trains=True), 4, SEQUENCE // 2 if on_gpu() else 48
     batch = equal_samples(count, length, length, vocabulary=32)
@@ -352,7 +381,8 @@ def attention(_work: Path) -> Figures:
     import torch
     from torch.nn import functional
 
-    from rlcore_megatron.mcore.attention import Pack, causal
+    from rlcore_megatron.mcore.layers.attention import causal
+    from rlcore_megatron.mcore.packs.sequences import Sequences
 
     lengths = (700, 33, 1, 1000) if on_gpu() else (70, 3, 1, 20)
     place, dtype = ("cuda", torch.bfloat16) if on_gpu() else ("cpu", torch.float32)
@@ -361,7 +391,7 @@ def attention(_work: Path) -> Figures:
     q, k, v = (
         torch.randn(sum(lengths), n, 64, device=place, dtype=dtype).requires_grad_() for n in (8, 2, 2)
     )
-    out = causal(q, k, v, Pack(starts, max(lengths), sum(lengths)), 64**-0.5)
+    out = causal(q, k, v, Sequences(starts, max(lengths), sum(lengths)), 64**-0.5)
     weights = torch.randn_like(out)
     mine = torch.autograd.grad((out * weights).sum(), (q, k, v))
     exact = [one.detach().double().requires_grad_() for one in (q, k, v)]
@@ -390,7 +420,7 @@ def fit(work: Path) -> Figures:
 
     gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9 if on_gpu() else 80.0
     for name in SIZES:
-        asked = ("--model", name, "--gpus", "1", "--gpu-memory", f"{gigabytes:.1f}", "--micro-batches", "1")
+        asked = ("--model", name, "--gpus", "1", "--gpu-memory", f"{gigabytes:.1f}")
         plan = _command("plan", *asked, "--tokens-per-rank", str(FIT_TOKENS), "--json")
         layouts = [one for one in json.loads(plan.stdout or "{}").get("layouts", ()) if one["fits"]]
         kept = [one for one in layouts if not one["optimizer_on_host"]]
@@ -507,7 +537,7 @@ def _role(path: Path, dtype: str, fields: dict[str, Any] | None = None, *, train
     from rlcore.api.part import ModelSpec, Part
     from rlcore_machine.network import free_port
     from rlcore_megatron.mcore import parallel
-    from rlcore_megatron.mcore.role import Role
+    from rlcore_megatron.mcore.role.role import Role
     from rlcore_qwen.config import QwenConfig
 
     if not distributed.is_initialized():
@@ -602,7 +632,19 @@ def _call(*command: str) -> subprocess.CompletedProcess[str]:
 PIECES: dict[str, Callable[[Path], Figures]] = {
     piece.__name__: piece
     for piece in (
-        *(demo, colocate, resume, log_probs, engine, broadcast, ipc, sleep, optimizer_offload, recompute),
+        *(
+            demo,
+            colocate,
+            resume,
+            log_probs,
+            windows,
+            engine,
+            broadcast,
+            ipc,
+            sleep,
+            optimizer_offload,
+            recompute,
+        ),
         *(attention, fit, trl, sglang),
     )
 }

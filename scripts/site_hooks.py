@@ -1,7 +1,11 @@
-"""Hooks of the documentation's site (`make site`): docs/README.md is its home page and its menu.
+"""Hooks of the documentation's site (`make site`): the README is its home page, docs/README.md its menu.
 
 Pages link to files outside docs/ too, as a code host shows them. The site has such files under `project/`: a
 page as it is, source code as a page that shows it, anything else as a file.
+
+The site adds what site_pages.py makes. A page of docs/ leads there by a comment behind a link or behind code,
+which a code host does not show: `[Settings](source.py)<!-- settings.md -->`. A table stands for
+`<!-- table: NAME -->`.
 """
 
 from __future__ import annotations
@@ -11,38 +15,57 @@ import re
 from pathlib import Path
 from typing import Any
 
+import site_pages
 from mkdocs.structure.files import File, InclusionLevel
 
+MADE = re.compile(r"(?:\[([^\]]+)\]\([^)\s]+\)|(`[^`\n]+`))<!-- ([\w/.#-]+) -->")
+TABLE = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]+)?\)")
-HOME = "README.md"
+MENU = "docs/README.md"
 DOCS, PROJECT = "docs/", "project/"
+OWN = {"README.md": "index.md", MENU: "contents.md"}
+"""Files that have another name in the site."""
 LANGUAGES = {".py": "python", ".json": "json", "": "text"}
 """Suffix of a file that becomes a page of code → its language."""
 
 
 def on_config(config: Any) -> Any:
     """The menu: a section for each heading of the home page, with the pages that it links to."""
-    text = (Path(config.docs_dir) / HOME).read_text(encoding="utf-8")
-    first, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
-    config.nav = [{"Home": HOME}, *_entries(first)]
+    text = _source(Path(config.docs_dir).parent / MENU)
+    _, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    config.nav = [{"Home": OWN["README.md"]}, {"Contents": OWN[MENU]}]
     for section in sections:
         title, _, body = section.partition("\n")
         config.nav.append({title: _entries(body)})
     return config
 
 
+def _source(path: Path) -> str:
+    """The text of a page, with links to the pages that are made."""
+    return _linked(path.read_text(encoding="utf-8"))
+
+
+def _linked(text: str) -> str:
+    return MADE.sub(lambda link: f"[{link[1] or link[2]}]({link[3]})", text)
+
+
 def _entries(text: str) -> list[dict[str, str]]:
-    links = [(link[1], _target(link[2], DOCS + HOME)) for link in LINK.finditer(text)]
+    links = [(link[1], _target(link[2], MENU)) for link in LINK.finditer(text)]
     return [{name: _uri(target)} for name, target in links if target.endswith(".md")]
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add what pages link to outside docs/; such a page may have links of its own."""
+    """Add the pages that are made, and what pages link to outside docs/, which may have links of its own."""
+    for uri, page in site_pages.PAGES.items():
+        files.append(File.generated(config, uri, content=page()))
     root = Path(config.docs_dir).parent
-    waiting = [DOCS + file.src_uri for file in files.documentation_pages()]
+    files.remove(files.get_file_from_path(MENU.removeprefix(DOCS)))
+    for path, uri in OWN.items():
+        files.append(File.generated(config, uri, abs_src_path=str(root / path)))
+    waiting = [*OWN, *(DOCS + file.src_uri for file in files.documentation_pages() if not file.generated_by)]
     while waiting:
         page = waiting.pop()
-        for link in LINK.finditer((root / page).read_text(encoding="utf-8")):
+        for link in LINK.finditer(_source(root / page)):
             target = _target(link[2], page)
             uri = _uri(target)
             if not uri.startswith(PROJECT) or uri in files.src_uris or not (root / target).is_file():
@@ -64,7 +87,8 @@ def _file(path: Path, uri: str, config: Any) -> File:
 def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
     """Links from docs/ to other folders, and back, lead to where the site has the file."""
     uri = page.file.src_uri
-    place = uri.removeprefix(PROJECT) if uri.startswith(PROJECT) else DOCS + uri
+    own = next((path for path, known in OWN.items() if known == uri), None)
+    place = own or (uri.removeprefix(PROJECT) if uri.startswith(PROJECT) else DOCS + uri)
 
     def moved(link: re.Match[str]) -> str:
         found = _uri(_target(link[2], place))
@@ -72,6 +96,7 @@ def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
             return link[0]
         return f"[{link[1]}]({posixpath.relpath(found, posixpath.dirname(uri) or '.')}{link[3] or ''})"
 
+    markdown = TABLE.sub(lambda mark: site_pages.TABLES[mark[1]](), _linked(markdown))
     return LINK.sub(moved, markdown)
 
 
@@ -82,6 +107,8 @@ def _target(link: str, page: str) -> str:
 
 def _uri(path: str) -> str:
     """Where the site has a file of the repository."""
+    if path in OWN:
+        return OWN[path]
     if path.startswith(DOCS):
         return path.removeprefix(DOCS)
     return PROJECT + path + (".md" if posixpath.splitext(path)[1] in LANGUAGES else "")

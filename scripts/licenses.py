@@ -1,4 +1,4 @@
-"""Write docs/licenses.md: under which licenses rlcore's members and the packages that they ask for are.
+"""The licenses of rlcore's members and of the packages that they ask for.
 
 Everything is read from the metadata of what is installed here (`importlib.metadata`).
 """
@@ -22,7 +22,6 @@ sys.path.insert(0, str(ROOT))
 
 from hatch_build import members  # noqa: E402 - it lies in the root
 
-PAGE = ROOT / "docs" / "licenses.md"
 ALLOWED = frozenset(
     {
         *("0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause"),
@@ -45,36 +44,23 @@ OWN_TERMS = ("nvidia-", "cuda-")
 """The CUDA build of torch brings these."""
 READ = {"protobuf-py-ext": "Apache-2.0", "zss": "BSD-3-Clause"}
 """Of packages whose metadata say nothing: what their license file is, or that of their repository."""
-HEAD = """# Licenses
-
-This page lists the licenses of rlcore and of the packages that it asks for.
-
-Every member of rlcore is under `{own}`, and says so in its metadata. You may use, change and sell what you
-build with it; keep the license text with copies.
-
-## What rlcore asks for
-
-`make test` checks these packages, and all that they need in turn, against a list of licenses that fit. Where
-the table says `BSD`, the metadata do not say which BSD license it is. On a machine with a GPU, the CUDA build
-of torch brings libraries of NVIDIA, under NVIDIA's own terms.
-
-`python scripts/licenses_page.py` makes this page from the metadata of the installed packages.
-
-"""
 
 
-def page() -> str:
-    """The whole page."""
-    [own] = {_project(member)["license"] for member in members(ROOT)}
-    rows = ["| package | license | only for |", "| --- | --- | --- |"]
-    absent = []
+def own() -> str:
+    """The license of every member."""
+    [name] = {_project(member)["license"] for member in members(ROOT)}
+    return str(name)
+
+
+def rows() -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Package, license, extras that alone need it; and the packages that are not installed."""
+    found, absent = [], []
     for name, extras in sorted(direct().items()):
         try:
-            rows.append(f"| {name} | {license_of(distribution(name))} | {', '.join(extras)} |")
+            found.append((name, license_of(distribution(name)), ", ".join(extras)))
         except PackageNotFoundError:
             absent.append(f"{name} ({', '.join(extras)})")
-    last = f"\nNot installed for development, so not checked: {', '.join(absent)}.\n" if absent else ""
-    return HEAD.format(own=own) + "\n".join(rows) + "\n" + last
+    return found, absent
 
 
 def direct() -> dict[str, list[str]]:
@@ -151,7 +137,3 @@ def _project(member: Path) -> dict[str, Any]:
     found: dict[str, Any]
     found = tomllib.loads((member / "pyproject.toml").read_text())["project"]
     return found
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())
