@@ -117,8 +117,7 @@ class EngineClient:
     async def score(self, token_ids: Sequence[int], *, start: int = 1) -> PackedFloats:
         """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0."""
         self._check_ids(token_ids)
-        read = await self._read({"input_ids": list(token_ids)}, start - 1)
-        return read.log_probs[1:]
+        return (await self._read({"input_ids": list(token_ids)}, start - 1)).log_probs[1:]
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """The ids that the server's tokenizer makes of `text`, as a prompt."""

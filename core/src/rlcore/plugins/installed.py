@@ -48,8 +48,7 @@ class Installed:
 
 def installed() -> list[Installed]:
     """By name: the order in which plugins were installed must not decide anything."""
-    found = map(_read, entry_points(group=GROUP))
-    return sorted(found, key=lambda one: (one.point.name, one.dist))
+    return sorted(map(_read, entry_points(group=GROUP)), key=lambda one: (one.point.name, one.dist))
 
 
 def _read(point: EntryPoint) -> Installed:

@@ -74,8 +74,7 @@ class Provenance:
         """
         path = folder / FILE
         try:
-            lines = _whole_lines(path)
-            starts = [parse_json(line) for line in lines]
+            starts = [parse_json(line) for line in _whole_lines(path)]
             # A run that was resumed twice has several starts; the last one before the step wrote it.
             before = [start for start in starts if start["step"] < step]
             return _ADAPTER.validate_python((before or starts)[-1]) if starts else None

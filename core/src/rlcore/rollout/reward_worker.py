@@ -54,8 +54,7 @@ def imported(content: bytes) -> Imported:
         return Imported(failure=Failure(kind="build", reason=str(error)))
     except Exception as error:
         failure = failure_of(error)
-        reason = f"The rewards cannot be built: {failure.reason}."
-        return Imported(failure=replace(failure, reason=reason))
+        return Imported(failure=replace(failure, reason=f"The rewards cannot be built: {failure.reason}."))
 
 
 def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
@@ -72,5 +71,4 @@ def work(rewards: Imported, memory_gib: float | None, descriptor: int) -> None:
     # Buffered: `read` gives as many bytes as it was asked for, except at the end of the connection.
     groups = connection.makefile("rb")
     while mix is not None and (length := groups.read(LENGTH.size)):
-        samples = pickle.loads(groups.read(*LENGTH.unpack(length)))
-        connection.sendall(message(mix.score(samples)))
+        connection.sendall(message(mix.score(pickle.loads(groups.read(*LENGTH.unpack(length))))))

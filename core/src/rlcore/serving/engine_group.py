@@ -291,8 +291,7 @@ def _weights_dir(prepared: Served) -> Path:
         size = 2 * sum(file.stat().st_size for file in Path(prepared.model.path).glob("*.safetensors"))
         whole = size if run.serving.check_weights_every else 0  # what a check loads anew
         return shared_dir("weights", prepared.resolved.engine.build().room(size) + whole)
-    root = Path(run.serving.engine_weights_dir or prepared.run_dir)
-    folder = root / f"weights-{secrets.token_hex(4)}"
+    folder = Path(run.serving.engine_weights_dir or prepared.run_dir) / f"weights-{secrets.token_hex(4)}"
     with writing(folder):
         folder.mkdir(parents=True)
     return folder

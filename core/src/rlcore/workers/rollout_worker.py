@@ -177,8 +177,7 @@ class DriverContext(ContextBase):
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""
-        changes = await self._ask("score", changes_of(samples, self.samples))
-        return changed(changes, samples)
+        return changed(await self._ask("score", changes_of(samples, self.samples)), samples)
 
     async def _ask(self, what: FromWorker, *content: Any) -> Any:
         if not self.worker.is_open(self.call):

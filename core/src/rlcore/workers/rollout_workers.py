@@ -101,8 +101,7 @@ class Exchange:
         await together([self._alive(), failure()])
 
     async def _alive(self, more: float = 0.0) -> None:
-        signs = watched(self._actor, self._limit_s, "--worker-health-limit", more)
-        await within(None, self._name, signs)
+        await within(None, self._name, watched(self._actor, self._limit_s, "--worker-health-limit", more))
 
     async def stop(self) -> None:
         """Stop it in order where that is still possible, then end it."""

@@ -276,8 +276,7 @@ class TrainerGroup:
                     made = await self._all(task, "next_piece", lambda rank: ())
             finally:
                 # After a publication that took too long, nobody should wait for its ranks once more.
-                closing = _Task(task.what, CLOSE_SECONDS, "")
-                await self._all(closing, "close_weights", lambda rank: ())
+                await self._all(_Task(task.what, CLOSE_SECONDS, ""), "close_weights", lambda rank: ())
 
     async def refresh(self, role: str) -> None:
         """Copy the policy into the model of `role`.
