@@ -167,13 +167,12 @@ def check_choices(
         judged = [prompt for prompt, rewards in chosen if part.name in rewards]
         complain = getattr(part.load(), "prompt_complaints", lambda config, judged: repeat(""))
         for prompt, complaint in zip(judged, complain(part.config, judged), strict=False):
-            lacks_label = part.config.needs_label and prompt.label is None
-            if lacks_label:
-                complaint = "it has no label to compare with (--source.label-key says under which key)"
+            if part.config.needs_label and prompt.label is None:
+                complaint = "it has no label to compare with (--source.label-key says under which key)."
+                complaint += f" Found {', '.join(map(repr, columns))}." if columns else ""
             if complaint:
-                found = f" Found {', '.join(map(repr, columns))}." if columns and lacks_label else ""
                 whose = f"The reward {part.name!r} cannot judge the prompt {prompt.prompt_id!r}"
-                raise DataError(f"{whose}: {ended(complaint)}{found}")
+                raise DataError(f"{whose}: {ended(complaint)}")
 
 
 def check_machine(part: RewardPart) -> None:
