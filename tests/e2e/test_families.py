@@ -56,6 +56,7 @@ def test_a_family_trains(run: Run, tmp_path: Path, family: str, layout: tuple[st
         pytest.param("qwen3_5_text", DELTA, FSDP, marks=pytest.mark.full),
         pytest.param("gemma3_text", WINDOWS, TENSOR_2, marks=pytest.mark.full),
         ("gemma3_text", WINDOWS, FSDP),
+        ("ministral3", {"rope_parameters": SCALED}, TENSOR_2),
         pytest.param("ministral3", {"rope_parameters": SCALED}, FSDP, marks=pytest.mark.full),
     ],
 )

@@ -1,10 +1,15 @@
-"""Llama and Mistral on megatron-core."""
+"""Llama, Mistral and Ministral 3 on megatron-core."""
 
+from dataclasses import replace
 from typing import Any, cast
 
+from transformers import PretrainedConfig
+
+from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
 from rlcore_megatron.mcore.layers.linear import BiasedLinear, BiasedNormLinear, NormLinear, OutputLinear
+from rlcore_megatron.mcore.layers.rotary import Rotary
 
 ATTENTION = {
     "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"],
@@ -16,6 +21,8 @@ MLP = {
     ],
     "mlp.linear_fc2.bias": ["model.layers.{layer_number}.mlp.down_proj.bias"],
 }
+GROWTH = ("llama_4_scaling_beta", "original_max_position_embeddings")
+"""The fields of Ministral 3's positions by which its queries grow."""
 
 
 class LlamaBridge(MBridge):
@@ -52,3 +59,26 @@ class MistralBridge(MBridge):
     def mixer(self, layer: int) -> Mixer:
         window = self.hf_config.sliding_window
         return self_attention(self.config, self.shared_rotary, self.linears(), window=window)
+
+
+class Ministral3Bridge(MistralBridge):
+    """`Ministral3ForCausalLM`: Mistral whose queries grow with their position; and what sees images with it.
+
+    The decoder of `Mistral3ForConditionalGeneration` is this, or Mistral.
+    """
+
+    carried = ("vision_tower.", "multi_modal_projector.")
+
+    def check(self, hf_config: PretrainedConfig) -> None:
+        super().check(hf_config)
+        lacking = {*GROWTH} - {name for name, value in hf_config.rope_parameters.items() if value}
+        if hf_config.model_type == "ministral3" and lacking:
+            raise ModelError(
+                f"{self.path}: its rope_parameters lack {min(lacking)}, which scales its queries."
+            )
+
+    def rotary(self) -> Rotary:
+        if self.hf_config.model_type == "mistral":
+            return super().rotary()
+        factor, length = (self.hf_config.rope_parameters[name] for name in GROWTH)
+        return replace(super().rotary(), growth=(float(factor), int(length)))

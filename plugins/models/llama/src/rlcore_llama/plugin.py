@@ -8,7 +8,7 @@ from rlcore_toolkit import TINY_SUGGESTS
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """Llama 2 and 3, and Mistral, dense."""
+    """Llama 2 and 3, Mistral and Ministral 3, dense."""
     yield ModelFamily(
         name="llama",
         factory="rlcore_llama.bridge:LlamaBridge",
@@ -28,6 +28,15 @@ def rlcore_models() -> Iterable[ModelFamily]:
         summary="Mistral dense, with or without a window",
         trainer="megatron",
         architectures=("MistralForCausalLM",),
+        facts="rlcore_llama.facts:llama",
+        sizes="rlcore_llama:sizes",
+    )
+    yield ModelFamily(
+        name="ministral3",
+        factory="rlcore_llama.bridge:Ministral3Bridge",
+        summary="Ministral 3, and the decoder of Mistral Small 3 with a vision tower",
+        trainer="megatron",
+        architectures=("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
         facts="rlcore_llama.facts:llama",
         sizes="rlcore_llama:sizes",
     )

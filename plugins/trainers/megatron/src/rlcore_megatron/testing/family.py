@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import transformers
 
@@ -79,10 +79,8 @@ def published(record: ModelFamily) -> dict[str, Mapping[str, Any]]:
 
 
 def config_class(config: Mapping[str, Any]) -> type[transformers.PretrainedConfig]:
-    """Transformers' class for a config.json; of a larger model that of its decoder."""
-    model = getattr(transformers, config["architectures"][0])
-    found = model.config_class
-    return cast(type[transformers.PretrainedConfig], found.sub_configs.get(DECODER, found))
+    """Transformers' class for the config.json of a decoder."""
+    return transformers.CONFIG_MAPPING[config["model_type"]]
 
 
 def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:

@@ -192,6 +192,8 @@ class CoreAttention(MegatronModule):  # type: ignore[misc] # megatron-core is un
         pack = Sequences.of(packed_seq_params, query.shape[0])
         table = self.rotary.table_of(pack, query.dtype)
         query, key = (rotate(x, *table, self.rotary.interleaved) for x in (query, key))
+        scales = self.rotary.query_scales(pack.positions, query.dtype)
+        query = query if scales is None else query * scales
         out = causal(query, key, value, pack, self.scale, window=self.window, sinks=self.sinks)
         return out.flatten(-2)
 

@@ -17,12 +17,14 @@ from rlcore_megatron.mcore.packs.sequences import Sequences
 class Rotary:
     """`frequencies` float32 [D/2] of the D rotated dimensions; `scale` multiplies cosine and sine (yarn).
 
-    `interleaved`: dimensions 2i and 2i + 1 are a pair, else i and i + D/2.
+    `interleaved`: dimensions 2i and 2i + 1 are a pair, else i and i + D/2. `growth`: a factor and a length by
+    which queries grow with their position, as `query_scales` says.
     """
 
     frequencies: Tensor
     scale: float = 1.0
     interleaved: bool = False
+    growth: tuple[float, int] | None = None
 
     @classmethod
     def of(
@@ -51,6 +53,16 @@ class Rotary:
         cosine, sine = (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)
         whole = cosine.repeat_interleave(2, -1) if self.interleaved else torch.cat((cosine, cosine), dim=-1)
         return whole, sine
+
+    def query_scales(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """What multiplies the queries at int64 `positions` [T]: [T, 1, 1], None where queries do not grow.
+
+        s(p) = 1 + factor · log(1 + ⌊p / length⌋), as Llama 4 and Ministral 3 have it.
+        """
+        if self.growth is None:
+            return None
+        factor, length = self.growth
+        return (1 + factor * torch.log(1 + torch.floor(positions / length))).to(dtype)[:, None, None]
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool = False) -> Tensor:
