@@ -73,16 +73,17 @@ def test_more_files_may_be_open_than_select_takes() -> None:
 
 
 @pytest.mark.parametrize(("outlives", "code"), [(True, 0), (False, -signal.SIGTERM)])
-def test_a_process_may_outlive_sigterm(server: ForkServer, outlives: bool, code: int) -> None:
+def test_a_process_may_outlive_signals(server: ForkServer, outlives: bool, code: int) -> None:
     """A program that it starts does not, nor a fork of it."""
     text = (
         "import os, signal, subprocess, time; os.kill(os.getpid(), signal.SIGTERM); "
+        "os.kill(os.getpid(), signal.SIGHUP); os.kill(os.getpid(), signal.SIGINT); "
         "child = subprocess.Popen(['sleep', '60']); "
         "child.terminate(); assert child.wait() == -signal.SIGTERM\n"
         "fork = os.fork() or time.sleep(60); time.sleep(0.3); os.kill(fork, signal.SIGTERM); "
         "assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == -signal.SIGTERM"
     )
-    assert server.fork("builtins:exec", [text], outlives_sigterm=outlives).wait(LIMIT_S) == code
+    assert server.fork("builtins:exec", [text], outlives_signals=outlives).wait(LIMIT_S) == code
 
 
 def test_a_process_runs_until_it_is_ended(server: ForkServer) -> None:

@@ -157,6 +157,22 @@ def test_stop_ends_descendants_that_ignore_sigterm_and_left_the_session(tmp_path
     assert gone(pids)
 
 
+@pytest.mark.parametrize(("grace_s", "code"), [(0.0, None), (0.5, 128 + signal.SIGTERM)])
+def test_a_server_without_grace_outlives_sigterm(tmp_path: Path, grace_s: float, code: int | None) -> None:
+    """Its guard does in any case: it still ends what the server leaves."""
+    text = "import os, time; print('pids', os.getpid(), flush=True); time.sleep(600)"
+    with server(tmp_path, text, grace_s=grace_s) as process:
+        pids = pids_in(process.log_path)
+        for pid in (process.pid, *pids):
+            os.kill(pid, signal.SIGTERM)
+        if code is None:
+            time.sleep(0.3)
+            assert process.exit_code() is None
+        else:
+            eventually(lambda: process.exit_code() == code)
+    assert gone(pids)
+
+
 def test_a_server_that_dies_leaves_no_descendants(tmp_path: Path) -> None:
     with server(tmp_path, STUBBORN, grace_s=0.5) as process:
         pids = pids_in(process.log_path)

@@ -34,20 +34,26 @@ def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start
     assert untimed(broken) == untimed(whole)
 
 
-def test_sigterm_saves_and_ends_and_the_rest_follows(run: Run, start: Start, tmp_path: Path) -> None:
+def test_sigterm_to_all_processes_saves_and_the_rest_follows(run: Run, start: Start, tmp_path: Path) -> None:
+    """As systemd, srun and containers send it: the workers and engines leave it to the driver."""
     folder = tmp_path / "run"
-    command = start(*TRAIN, "--steps", "200", "--run-dir", str(folder))
+    command = start(*TRAIN, "--ranks", "2", "--steps", "200", "--run-dir", str(folder))
     wait_for(lambda: (folder / "metrics.jsonl").is_file() and len(rows(folder)) > 2, alive=command)
     children = command.descendants()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        for child in children:
+            child.send_signal(number)
     command.process.send_signal(signal.SIGTERM)
-    command.wait()
+    assert command.wait() == 0
     gone(children)
     step = rows(folder)[-1]["step"]
     assert (folder / "checkpoints" / str(step) / "complete.json").is_file()
     hint = f"checkpoint of step {step}: go on with rlcore train --resume {folder}"
     assert command.stdout.splitlines()[-1] == hint
-    run("train", "--resume", str(folder), "--steps", str(step + 1), code=0)
-    assert rows(folder)[-1]["step"] == step + 1
+    steps, whole = ("--steps", str(step + 1)), tmp_path / "whole"
+    run("train", "--resume", str(folder), *steps)
+    run(*TRAIN, "--ranks", "2", *steps, "--run-dir", str(whole))
+    assert untimed(folder) == untimed(whole)
 
 
 @pytest.mark.daily

@@ -112,9 +112,8 @@ class ConnectedForks:
             # connection.
             with far:
                 try:
-                    # Who ends a job may send SIGTERM to all of its processes: the run saves first.
                     child = self._server.fork(
-                        self._target, self._arguments, [far.fileno()], prints=True, outlives_sigterm=True
+                        self._target, self._arguments, [far.fileno()], prints=True, outlives_signals=True
                     )
                 except OSError:
                     near.close()

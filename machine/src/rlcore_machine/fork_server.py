@@ -27,6 +27,8 @@ _STOP_SECONDS = 2.0
 _KEEPS_CUDA_OUT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """Have torch look for GPUs without starting CUDA: a process forked after that cannot use it."""
 _PR_SET_NAME = 15
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What tells a program to end. systemd sends it to all processes of a job, whose driver saves first."""
 
 
 class Forked:
@@ -159,7 +161,7 @@ class ForkServer:
         err: Path | None = None,
         prints: bool = False,
         tied: bool = True,
-        outlives_sigterm: bool = False,
+        outlives_signals: bool = False,
     ) -> Forked:
         """A process, in a session of its own, that calls `target`, `module:function`.
 
@@ -167,8 +169,8 @@ class ForkServer:
         is what it returns. `env`: the whole environment in place of the server's, which libraries have read,
         but for what keeps CUDA out.
         `out`, `err`: files that its output is added to; else it is lost, unless it `prints`: into the errors
-        of the process that started the server. `outlives_sigterm`: SIGTERM does nothing to it, for its owner
-        ends it; what it starts itself takes the signal as usual.
+        of the process that started the server. `outlives_signals`: `ENDING` do nothing to it, for its owner
+        ends it; what it starts itself takes them as usual.
         """
         request = {
             "target": target,
@@ -179,7 +181,7 @@ class ForkServer:
             "err": str(err or out or os.devnull),
             "prints": prints,
             "tied": tied,
-            "outlives_sigterm": outlives_sigterm,
+            "outlives_signals": outlives_signals,
         }
         text = json.dumps(request).encode()
         if len(text) > _MAX_REQUEST:
@@ -339,7 +341,8 @@ def _serve(
     if table := getattr(dynamo, "dump_compile_times", None):
         atexit.unregister(table)  # 30 ms in each fork, and nobody reads it
     settle_heap()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on the owner's end of `control` ends it
+    for number in (signal.SIGTERM, signal.SIGHUP):  # from here on the owner's end of `control` ends it
+        signal.signal(number, signal.SIG_IGN)
     # `poll` goes on after a signal's handler (PEP 475), so SIGCHLD wakes it by writing a byte.
     woken, wakes = socket.socketpair()
     woken.setblocking(False)
@@ -419,6 +422,12 @@ def _tell(status: int, number: int) -> None:
         os.write(status, f"{number}\n".encode())
 
 
+def _outlive_signals() -> None:
+    # Handlers, unlike SIG_IGN, are not passed on to a program that is started.
+    before = {number: signal.signal(number, lambda *_: None) for number in ENDING}
+    os.register_at_fork(after_in_child=lambda: [signal.signal(*pair) for pair in before.items()])
+
+
 def _become(
     control: socket.socket,
     tie: int,
@@ -433,7 +442,7 @@ def _become(
     err: str,
     prints: bool,
     tied: bool,
-    outlives_sigterm: bool,
+    outlives_signals: bool,
 ) -> NoReturn:
     """This process calls `target` from here on, and ends."""
     code = 1
@@ -448,11 +457,10 @@ def _become(
         for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
             finalizer.atexit = False
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # A handler, unlike SIG_IGN, is not passed on to a program that is started.
-        signal.signal(signal.SIGTERM, (lambda *_: None) if outlives_sigterm else signal.SIG_DFL)
-        if outlives_sigterm:
-            os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in ENDING:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if outlives_signals:
+            _outlive_signals()
         os.chdir(cwd)
         if env is not None:
             os.environ.clear()

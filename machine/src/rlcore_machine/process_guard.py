@@ -1,12 +1,13 @@
 """Runs one server and outlives nobody: `python process_guard.py GRACE_S ARGV…`, run by path.
 
 The parent holds the write end of this process's stdin. When that closes (the parent is gone, however it
-died), or on SIGTERM, the server and every process that descends from it are told to end and, after
-`GRACE_S` seconds, killed. The exit status is the server's.
+died), the server is told to end by SIGTERM and, after `GRACE_S` seconds, killed with every process that
+descends from it. Otherwise signals that end a program do nothing to this process; with `GRACE_S` 0, nor to
+the server, which nobody tells by them. The exit status is the server's.
 """
 
-import contextlib
 import ctypes
+import functools
 import os
 import runpy
 import select
@@ -15,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import psutil
@@ -24,10 +24,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.1
-
-
-class _Stop(Exception):  # noqa: N818 - a signal, not an error
-    pass
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _prctl(option: int, value: Any) -> None:
@@ -35,24 +32,23 @@ def _prctl(option: int, value: Any) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _stop(signum: int, frame: FrameType | None) -> None:
-    raise _Stop
-
-
-def _die_with_guard() -> None:
+def _become_server(grace_s: float) -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    if not grace_s:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
 
 
 class _Module:
     """A module as a program, in a fork of this process: what is asked of a `subprocess.Popen`."""
 
-    def __init__(self, name: str, argv: list[str]) -> None:
+    def __init__(self, name: str, argv: list[str], grace_s: float) -> None:
         self._code: int | None = None
         self.pid = os.fork()
         if not self.pid:
-            _die_with_guard()
+            _become_server(grace_s)
             _prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()))
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             sys.argv = [name, *argv]
             runpy.run_module(name, run_name="__main__", alter_sys=True)
@@ -115,11 +111,10 @@ def guard(grace_s: float, start: Callable[[], subprocess.Popen[bytes] | _Module]
     """Runs a server to its end or the parent's; returns its exit status as `Popen.wait` does."""
     parent = os.getppid()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)  # a descendant whose own parent dies becomes our child, not init's
-    signal.signal(signal.SIGTERM, _stop)
+    for number in ENDING:
+        signal.signal(number, lambda *_: None)
     server = start()
-    with contextlib.suppress(_Stop):
-        _watch(server, parent)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _watch(server, parent)
     _end_descendants(server, grace_s)
     status = server.wait()
     return 128 - status if status < 0 else status
@@ -134,15 +129,14 @@ def guard_module(grace_s: float, name: str, *rest: Any) -> int:
     _prctl(PR_SET_NAME, ctypes.c_char_p(b"server-guard"))
     os.dup2(leash, 0)
     os.close(leash)
-    return guard(grace_s, lambda: _Module(name, argv))
+    return guard(grace_s, lambda: _Module(name, argv, grace_s))
 
 
 def main(grace_s: float, argv: list[str]) -> int:
     """Runs `argv`."""
     # One thread only, so that neither the fork nor the death signal (which is the thread's) is in danger.
-    return guard(
-        grace_s, lambda: subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard)
-    )
+    become = functools.partial(_become_server, grace_s)
+    return guard(grace_s, lambda: subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=become))
 
 
 if __name__ == "__main__":

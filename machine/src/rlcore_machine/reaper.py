@@ -13,6 +13,7 @@ import fcntl
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -147,6 +148,8 @@ def _end(descendants: dict[int, psutil.Process]) -> None:
 
 
 def main(driver: int, others: Collection[int]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # who ends a job sends them to all of it
+        signal.signal(number, signal.SIG_IGN)
     descendants: dict[int, psutil.Process] = {}
     text = b""
     while True:

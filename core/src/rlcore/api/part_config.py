@@ -229,7 +229,7 @@ class EngineConfig(PassingConfig):
         default=120.0, gt=0, description="seconds that the server may take until it answers"
     )
     stop_grace_s: float = Field(
-        default=5.0, ge=0, description="seconds that the server may take to end before it is killed"
+        default=5.0, ge=0, description="seconds from SIGTERM to SIGKILL at its end; 0: no SIGTERM reaches it"
     )
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:

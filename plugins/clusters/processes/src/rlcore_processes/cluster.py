@@ -40,7 +40,9 @@ class ProcessActor:
         listener, address = open_listener()
         with listener:
             target = f"{actor_process.__name__}:{actor_process.main.__name__}"
-            process = server.fork(target, [of.__name__, key], [listener.fileno()], env=env)
+            process = server.fork(
+                target, [of.__name__, key], [listener.fileno()], env=env, outlives_signals=True
+            )
             actor = cls(address, key, process)
         actor._link.construct(of, arguments)
         return actor

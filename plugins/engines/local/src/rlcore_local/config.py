@@ -14,6 +14,9 @@ class LocalConfig(EngineConfig):
     preload: ClassVar[tuple[str, ...]] = ("rlcore_local.process",)
     routers = SGLANG_ROUTERS
 
+    stop_grace_s: float = Field(
+        default=0.0, ge=0, description="seconds from SIGTERM to SIGKILL at its end; 0: no SIGTERM reaches it"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="what the server computes on; auto: a GPU if there is one"
     )

@@ -52,7 +52,7 @@ class SglangConfig(EngineConfig):
         default=600.0, gt=0, description="seconds that the server may take until it answers"
     )
     stop_grace_s: float = Field(
-        default=15.0, ge=0, description="seconds that the server may take to end before it is killed"
+        default=15.0, ge=0, description="seconds from SIGTERM to SIGKILL at its end; 0: no SIGTERM reaches it"
     )
 
     def environment(self, *, on_gpu: bool) -> dict[str, str]:

@@ -59,6 +59,8 @@ def _work(
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (used + (memory_mib << 20), resource.RLIM_INFINITY))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which are no verdict
+        signal.signal(number, signal.SIG_IGN)
     for text in texts:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
