@@ -10,10 +10,14 @@ ADAPTER = ("--lora.rank", "4", "--lora.publish", "adapter")
 BROKEN = ("--plugin", str(Path(__file__).with_name("broken_adapters.py")))
 
 
-@pytest.mark.parametrize(("trainer", "way"), [("fsdp", "shared_memory"), ("megatron", "broadcast")])
-def test_engines_add_the_adapter_to_their_base(trainer: str, way: str, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trainer", "way", "sleep"), [("fsdp", "shared_memory", "all"), ("megatron", "broadcast", "none")]
+)
+def test_engines_add_the_adapter_to_their_base(
+    trainer: str, way: str, sleep: str, run: Run, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
-    flags = ("--trainer", trainer, "--engine.publish", way, "--save-every", "1")
+    flags = ("--trainer", trainer, "--engine.publish", way, "--sleep", sleep, "--save-every", "1")
     run(*TRAIN, *ADAPTER, *flags, "--steps", "1", "--run-dir", str(folder))
     run("train", "--resume", str(folder), "--steps", "3")
     found = rows(folder)[-3:]

@@ -130,7 +130,7 @@ SAVED = ["drain", "release, but for weights", "wake", "stage"]
         ),
         (
             "all",
-            [*LENT, "sleep optimizer", "publish", "sleep all", "resume"],
+            [*LENT, "sleep publish", "publish", "sleep all", "resume"],
             [*SAVED, "sleep all", "resume"],
         ),
     ],

@@ -306,7 +306,7 @@ def slept(rank: int, world: int, port: int, part: Part, bridge: Part, path: str)
         published = [tensor for _, tensor in policy.hf_tensors()]
         freed.append(policy.sleep(what) + other.sleep(what))
         left.append(sum(tensor.untyped_storage().nbytes() for tensor in published))
-        policy.sleep("optimizer")
+        policy.sleep("publish" if what == "all" else what)
         lent.append(weights_of(policy))
         policy.wake()
         other.wake()

@@ -1,7 +1,7 @@
 """Move tensors from their device to host memory and back in place: how a trainer sleeps."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -40,6 +40,20 @@ class Offload:
         _give_back(storage for storage, *_ in dropped)
         self._dropped += dropped
 
+    @contextmanager
+    def lent(self, tensors: Iterable[Tensor]) -> Iterator[bool]:
+        """Within, those of `tensors` that moved away are back to be read; whether there are any."""
+        places = {tensor.untyped_storage()._cdata for tensor in tensors}
+        away = [kept for kept in self._kept if kept[0]._cdata in places]
+        for storage, device, copy in away:
+            storage.resize_(copy.nbytes)
+            _bytes(storage, device).copy_(copy)
+        try:
+            yield bool(away)
+        finally:
+            for storage, *_ in away:
+                storage.resize_(0)
+
     @property
     def nbytes(self) -> int:
         """The bytes freed on the device."""
@@ -75,7 +89,7 @@ class ModelOffload:
     ) -> int:
         """Move `states` to host memory, with `all` the `weights` too, and drop `gradients`.
 
-        From `all` to `optimizer` the weights come back. Returns the bytes freed on the device so far.
+        From `all` to another level the weights come back. Returns the bytes freed on the device so far.
         """
         self._optimizer.drop(gradients)
         self._optimizer.move(states)
@@ -84,6 +98,10 @@ class ModelOffload:
         else:
             self._weights.restore()
         return self._optimizer.nbytes + self._weights.nbytes
+
+    def lent(self, weights: Iterable[Tensor]) -> AbstractContextManager[bool]:
+        """Within, these `weights` are there to be read; whether they sleep otherwise."""
+        return self._weights.lent(weights)
 
     def wake(self) -> None:
         """Bring everything back; gradients are zeros."""

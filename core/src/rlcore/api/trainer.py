@@ -70,8 +70,10 @@ class StepResult:
     extras: Mapping[str, float] = field(default_factory=dict)
 
 
-SleepLevel = Literal["optimizer", "all"]
-"""What leaves the device: the optimizer's state and the gradients, or the parameters too."""
+SleepLevel = Literal["optimizer", "publish", "all"]
+"""What leaves the device: the optimizer's state and the gradients, or (`all`) the parameters too; `publish`:
+those of the parameters that the trainer publishes without.
+"""
 
 PolicyLoss = Callable[[TokenOutputs, TrainBatch], LossResult]
 """Called for each micro-batch with response tokens, on the ranks that have the logits."""
@@ -171,8 +173,8 @@ class Sleeper(Protocol):
         """Move the optimizer's state to host memory, with `all` the weights too, and drop the gradients.
 
         Returns the bytes freed on the device so far. May be called again with another level: from `all` to
-        `optimizer` the weights come back. With `optimizer`, a policy's `hf_tensors` may be called; otherwise
-        nothing is before `wake`. Not collective.
+        `optimizer` the weights come back. Before `wake`, nothing else is called but a policy's `hf_tensors`,
+        unless the level is `all`. Not collective.
         """
 
     def wake(self) -> None:

@@ -24,7 +24,7 @@ class State(StrEnum):
     """The trainer takes its memory again."""
     TRAIN = "train"
     PUBLISH = "publish"
-    """The optimizer sleeps; engines take memory for weights again, and get new ones."""
+    """What is not published sleeps; engines take memory for weights again, and get new ones."""
     SLEEP = "sleep"
     """The trainer's weights leave the devices."""
     RESUME = "resume"
@@ -90,8 +90,8 @@ class Handover:
         """Have the engines load `location`. The trainer first frees what it does not need for that."""
         self.enter(State.PUBLISH)
         if self._sleep != "none":
-            # The policy's weights stay until the engines have them: buckets are made from them on the device.
-            await self._trainer.sleep("optimizer")
+            # Buckets are made from the policy's weights on the device, so it decides which of them stay.
+            await self._trainer.sleep("publish" if self._sleep == "all" else self._sleep)
         await self._engines.publish(location, keep_cache=keep_cache)
 
     async def to_engines(self) -> None:

@@ -264,7 +264,7 @@ class TrainWorker(RankWorker):
         `ranks`: those that send, of all that may; none: all of these.
         """
         if self._asleep == "all":  # the weights come back, the optimizer need not
-            self._policy.sleep("optimizer")
+            self._policy.sleep("publish")
         self._is_sending = self._rank in ranks if ranks else self._sends
         tells = self._rank == min(ranks) if ranks else self._tells
         self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._is_sending, tells=tells)

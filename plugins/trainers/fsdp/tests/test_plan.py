@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -49,6 +50,8 @@ def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[
     )
     policy: Any = joined.build({"policy": spec})["policy"]
     tensors = [*policy.net.model.parameters(), *policy.net.model.buffers()]
+    copied = [one for one in policy.net.model.parameters() if isinstance(one, DTensor)]
+    assert world > 1 or all(one.requires_grad for one in copied), "FSDP2 copies what is frozen"
     weights = sum({one.untyped_storage().data_ptr(): one.nbytes for one in map(local, tensors)}.values())
     moments = list(policy.optimizer.moments().values())
     batch = equal_samples(SAMPLES * step.micro_batches, PROMPT, RESPONSE)

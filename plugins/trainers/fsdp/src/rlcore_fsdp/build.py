@@ -93,18 +93,23 @@ def divide(
     """Which parameters train, in fp32; and the part of each rank, of a model on the meta device.
 
     `trains`: the whole model does, unless it has an `adapter`, which then trains alone. Parameters of another
-    dtype than `dtype` stay whole.
+    dtype than `dtype` stay whole. So does on one rank what is frozen: FSDP2 would copy it for each forward.
     """
     own = {id(parameter) for parameter in adapter or ()}
-    whole = [one for one in model.parameters() if one.dtype != dtype and id(one) not in own]
     model.requires_grad_(trains and adapter is None)
     for parameter in adapter or ():
         parameter.requires_grad_()
+    is_alone = dist.get_world_size() == 1
+    whole = [
+        one
+        for one in model.parameters()
+        if id(one) not in own and (one.dtype != dtype or (is_alone and not one.requires_grad))
+    ]
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     is_mixed = trains and dtype != torch.float32
-    if dist.get_world_size() > 1 or is_mixed:
+    if is_mixed or not is_alone:
         _shard(model, dtype if is_mixed else None, whole, device)
 
 

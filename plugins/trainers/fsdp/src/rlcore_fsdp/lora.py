@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from rlcore import AdapterSpec, ConfigError
 from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.names import WeightNames
-from rlcore_fsdp.shards import local, own_rows, whole
+from rlcore_fsdp.shards import local, own_rows
 from rlcore_toolkit import (
     adapted_modules,
     adapter_name,
@@ -25,6 +25,9 @@ from rlcore_toolkit import (
     with_product,
     write_adapter,
 )
+
+Read = Callable[[Tensor], Tensor]
+"""From a parameter to all of it, detached."""
 
 _NAME = "default"
 """PEFT's name of the adapter in memory."""
@@ -94,17 +97,17 @@ class Adapter:
                 for target, value in zip((a, b), source.get(module, drawn), strict=True):
                     local(target).copy_(value[own_rows(target)])
 
-    def merged(self, name: str, weight: Tensor) -> Tensor:
+    def merged(self, name: str, weight: Tensor, read: Read) -> Tensor:
         """The whole `weight` by this name in memory, with the adapter's product in it. Collective."""
         layer = self._of.get(name)
         if layer is None:
             return weight
-        a, b = whole(layer.lora_A[_NAME].weight), whole(layer.lora_B[_NAME].weight)
+        a, b = read(layer.lora_A[_NAME].weight), read(layer.lora_B[_NAME].weight)
         return with_product(weight, a, b, self.spec.scale)
 
-    def published(self) -> Iterator[tuple[str, Tensor]]:
+    def published(self, read: Read) -> Iterator[tuple[str, Tensor]]:
         """What a publication of it alone carries. Collective."""
-        return published_adapter(((name, whole(one)) for name, one in self.tensors.items()), self.spec)
+        return published_adapter(((name, read(one)) for name, one in self.tensors.items()), self.spec)
 
     @contextmanager
     def dropping_out(self) -> Iterator[None]:

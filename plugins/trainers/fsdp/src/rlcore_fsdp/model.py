@@ -95,7 +95,7 @@ class Model:
         Of an adapter that is published alone, its tensors.
         """
         if self.adapter is not None and self.adapter.spec.publish == "adapter":
-            yield from self.adapter.published()
+            yield from self.adapter.published(self._whole)
             return
         yield from self._writing.tensors(self._gathered)
         files = WeightFiles(self._path)
@@ -112,7 +112,11 @@ class Model:
                     local(tensor).copy_(policy._gathered(name)[own_rows(tensor)])
 
     def sleep(self, what: SleepLevel) -> int:
-        """Give up memory as `rlcore.Sleeper` says. No collective."""
+        """Give up memory as `rlcore.Sleeper` says. No collective.
+
+        A publication takes weights back one by one, so that engines have the memory of the others.
+        """
+        what = "all" if what == "publish" else what
         weights = (local(tensor) for tensor in self._held())
         if self.optimizer is None:
             return self._away.sleep(what, weights=weights)
@@ -169,8 +173,15 @@ class Model:
         yield from self.net.model.buffers()
 
     def _gathered(self, name: str) -> Tensor:
-        weight = whole(self.state[name].detach().to(self.dtypes[name]))
-        return weight if self.adapter is None else self.adapter.merged(name, weight)
+        weight = self._whole(self.state[name], self.dtypes[name])
+        return weight if self.adapter is None else self.adapter.merged(name, weight, self._whole)
+
+    def _whole(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """All of `tensor`, which may be asleep. Collective where it is sharded."""
+        with self._away.lent([local(tensor)]) as is_asleep:
+            found = whole(tensor.detach().to(dtype or tensor.dtype))
+            is_shared = found.untyped_storage()._cdata == local(tensor).untyped_storage()._cdata
+            return found.clone() if is_asleep and is_shared else found
 
     def _adapted(self, model: Any, spec: RoleSpec) -> Adapter | None:
         if spec.adapter is None:

@@ -106,9 +106,11 @@ class Candidate:
         ]
         if self.served is None:
             return phases
-        held = self._awake("none" if self.sleep == "none" or not self.is_colocated else "optimizer")
-        # a bucket that is sent, the next one, and the largest tensor as ranks gather it
-        held["publication"] = 2 * min(self.bucket, self.published) + self.taken.largest
+        held = self._awake(self.sleep if self.is_colocated else "none")
+        # a bucket that is sent, the next one, and the largest tensor as ranks gather it, beside its parameter
+        # that has come back from the host
+        copies = 1 if held else 2 if self.step.adapter else 1 + FLOAT // self.number
+        held["publication"] = 2 * min(self.bucket, self.published) + copies * self.taken.largest
         if self.is_colocated:
             held[SERVED] = self.served.weights
         phases.append(Phase(name="publish", items=held, limit=limit))
