@@ -28,7 +28,7 @@ from rlcore_toolkit import adapter_name, read_adapter, write_tiny_model
 EXACT = 1e-5
 STEPS = 10
 SETTINGS = OptimizerSettings(lr=1e-3, weight_decay=0.1)
-QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+QWEN: Part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
 LATENT = Part(name="deepseek_v3", factory="rlcore_deepseek.bridge:DeepseekBridge")
 TENSOR = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 EXPERT = {**TENSOR, "expert_model_parallel_size": 2}

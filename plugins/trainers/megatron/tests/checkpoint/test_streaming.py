@@ -139,6 +139,28 @@ def test_memory_is_that_of_a_tensor_however_large_the_model(tmp_path: Path) -> N
         assert growth < whole / 2
 
 
+def _staged(rank: int, world: int, port: int, path: str, fields: dict[str, Any]) -> tuple[int, int]:
+    """Growth of the peak memory while a role is staged, and the bytes that go into its checkpoint."""
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MB)
+    parallel.start(rank, world, "127.0.0.1", port)
+    role = Role(ModelSpec(path=path, bridge=QWEN, fields=fields), OptimizerSettings(lr=1e-3))
+    with _peak() as peak:
+        role.stage()
+    weights = sum(tensor.nbytes for _, tensor in hf_tensors(role.built))
+    parallel.stop()
+    return peak[0], 4 * weights
+
+
+def test_a_checkpoint_takes_one_copy_of_what_it_holds(tmp_path: Path) -> None:
+    model = str(make_qwen3(tmp_path / "m", hidden_size=512, intermediate_size=2048, head_dim=128))
+    [(growth, whole)] = run_ranks(_staged, 1, model, {})
+    assert growth < 1.2 * whole
+    buckets = {"overlap_grad_reduce": True, "bucket_size": 1_500_000}
+    (growth, _), (other, _) = run_ranks(_staged, 2, model, buckets)
+    assert growth < 1.4 * whole, "a gathered state beside what is kept"
+    assert other < 0.6 * whole, "the other rank writes nothing"
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)  # of seven more processes that import everything
 @pytest.mark.filterwarnings("ignore")  # megatron warns of itself, and it runs in this process here

@@ -16,12 +16,14 @@ from megatron.core.optimizer import (
     get_megatron_optimizer,
 )
 from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from rlcore import OptimizerSettings, torch_dtype
 from rlcore_megatron.mcore.optimizer.adam import Adam, StateAdam
 from rlcore_megatron.mcore.optimizer.muon import MOMENTUM, Muon, MuonRule, mark_matrices
+from rlcore_megatron.mcore.optimizer.states import WholeStates
 
 OFFLOAD, PRECISION = "optimizer_cpu_offload", "use_precision_aware_optimizer"
 _OF_STATES = frozenset(
@@ -150,6 +152,8 @@ def _allocate(part: Any, passed: Mapping[str, Any]) -> None:
     if part.init_state_fn is None:  # megatron has none for SGD, nor for what stands in its place
         part.init_state_fn = _momentum
     part.init_state_fn(part.optimizer, part.config)
+    if isinstance(part, DistributedOptimizer):
+        part.get_parameter_state_dp_zero = WholeStates(part)
 
 
 def _momentum(optimizer: torch.optim.Optimizer, _: OptimizerConfig | None = None) -> None:
