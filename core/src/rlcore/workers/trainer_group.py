@@ -196,7 +196,8 @@ class TrainerGroup:
     ) -> UpdateResult:
         """Train on one rollout batch, a share for each data-parallel rank, and write weights `version`.
 
-        `version` None: nothing is written. The result of rank 0; `keep`: with columns of the tokens.
+        `version` None: nothing is written. The result of rank 0, with the memory of the ranks that use most;
+        `keep`: with columns of the tokens.
         """
         # In a thread: it takes time where the shares are large, and for ever where the cluster hangs.
         assert self._asleep is None, "it trains when it is awake"
@@ -209,8 +210,7 @@ class TrainerGroup:
                 # All ranks of one copy of the model get the same share.
                 lambda rank: (handles[self._data_ranks[rank]], step, first, version, scales, keep),
             )
-        result: UpdateResult = results[0]
-        return result
+        return with_most_memory(results)
 
     async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
         """Lay the present weights down for the engines, as `version` (see `Publisher.write`)."""
@@ -377,3 +377,13 @@ class TrainerGroup:
         finally:
             # Workers of several roles may be at one task. The first role that is done removes it for all.
             self._under_way.pop(task, None)
+
+
+def with_most_memory(results: Sequence[UpdateResult]) -> UpdateResult:
+    """The first of `results`, with the memory (`perf/`) of those that use most."""
+    most = {
+        name: max(result.metrics[name] for result in results)
+        for name in results[0].metrics
+        if name.startswith("perf/")
+    }
+    return replace(results[0], metrics={**results[0].metrics, **most})
