@@ -1,4 +1,4 @@
-"""How far a trainer is from a bf16 engine, with and without routing replay.
+"""How far a trainer is from a bf16 engine, with and without replay of its experts and keys.
 
 The `local` engine samples in bf16 from a random model of each family with experts; the trainer, in bf16 too,
 scores the same tokens.
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import (
     DeepseekV3Config,
+    DeepseekV32Config,
     Glm4MoeConfig,
     Glm4MoeLiteConfig,
     MiniMaxM2Config,
@@ -23,12 +24,12 @@ from transformers import (
 )
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.columns import ROUTED_EXPERTS
+from rlcore.api.columns import REPLAYS
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.records import Kind
 from rlcore.api.types import Prompt, Sample
 from rlcore.plugins.loader import load
-from rlcore.rollout.expert_replay import expert_column, with_experts
+from rlcore.rollout.replay import with_choices
 from rlcore_local.testing import Local
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
@@ -47,11 +48,15 @@ LATENT: dict[str, Any] = {
     **{"n_group": 4, "topk_group": 2, "q_lora_rank": 24, "kv_lora_rank": 16, "num_nextn_predict_layers": 0},
     **{"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8},
 }
+UNGROUPED = {**LATENT, "n_group": 1, "topk_group": 1}
 CONFIGS: dict[str, PretrainedConfig] = {
     "qwen3_moe": Qwen3MoeConfig(**SHAPE, **HEADS, num_experts=EXPERTS, norm_topk_prob=True),
     "glm4_moe": Glm4MoeConfig(**SHAPE, **GROUPED, **HEADS, num_mtp_layers=0),
     "glm4_moe_lite": Glm4MoeLiteConfig(**SHAPE, n_routed_experts=EXPERTS, **LATENT),
     "deepseek_v3": DeepseekV3Config(**SHAPE, **GROUPED, **LATENT),
+    "deepseek_v32": DeepseekV32Config(
+        **SHAPE, **GROUPED, **UNGROUPED, index_topk=16, index_n_heads=16, index_head_dim=16
+    ),
     "minimax_m2": MiniMaxM2Config(
         **{**SHAPE, "intermediate_size": 32}, **HEADS, num_local_experts=EXPERTS, bos_token_id=None
     ),
@@ -78,7 +83,7 @@ def sampled(path: Path) -> tuple[TrainBatch, Tensor]:
     wanted = {"max_new_tokens": RESPONSE, "ignore_eos": True}
     sequences = [engine.sequence(str(n), prompt, **wanted) for n, prompt in enumerate(prompts)]
     for one in sequences:
-        one.return_routed_experts = True
+        one.columns = engine.scheduler.weights.choices.columns
     answers = engine.run(sequences)
     samples = [_sample(one.rid, one.prompt, answers[one.rid]) for one in sequences]
     batch = TrainBatch(
@@ -86,7 +91,7 @@ def sampled(path: Path) -> tuple[TrainBatch, Tensor]:
         prompt_lengths=torch.full((SAMPLES,), PROMPT),
         response_lengths=torch.full((SAMPLES,), RESPONSE),
     )
-    batch = with_experts(batch, samples, expert_column(LAYERS, TOP))
+    batch = with_choices(batch, samples, sequences[0].columns)
     return batch, torch.tensor([value for one in samples for value in one.log_probs])
 
 
@@ -103,7 +108,8 @@ def scored(
     parallel.start(rank, size, "127.0.0.1", port)
     found = []
     for replay in ways:
-        role = Role(ModelSpec(path=path, bridge=part, dtype="bf16"), None, replay_routing=replay)
+        replayed = frozenset(batch.per_item if replay else ())
+        role = Role(ModelSpec(path=path, bridge=part, dtype="bf16"), None, replayed=replayed)
         found.append(role.forward(batch, temperature=1.0, tokens_per_rank=1024)["log_probs"])
     parallel.stop()
     return found
@@ -120,7 +126,7 @@ def _sample(rid: str, prompt: list[int], answer: dict[str, Any]) -> Sample:
         response_ids=tuple(answer["output_ids"]),
         loss_mask=(1,) * len(answer["output_ids"]),
         log_probs=tuple(entry[0] for entry in meta["output_token_logprobs"]),
-        engine_columns={ROUTED_EXPERTS: meta["routed_experts"]},
+        engine_columns={column: meta[column] for column in REPLAYS.values() if column in meta},
     )
 
 

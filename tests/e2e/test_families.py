@@ -42,7 +42,13 @@ def _train(run: Run, tmp_path: Path, flags: Sequence[str], *more: str, limit: fl
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("family", "layout"), [("llama", CONTEXT_2), ("glm4", VIRTUAL_2), ("minimax_m2", (*EXPERT_2, *REPLAY))]
+    ("family", "layout"),
+    [
+        ("llama", CONTEXT_2),
+        ("glm4", VIRTUAL_2),
+        ("minimax_m2", EXPERT_2),
+        ("glm_moe_dsa", (*CONTEXT_2, *REPLAY, "--replay-indexer")),
+    ],
 )
 def test_a_family_trains(run: Run, tmp_path: Path, family: str, layout: tuple[str, ...]) -> None:
     _train(run, tmp_path, own_input(tmp_path, family, **FAMILIES[family]), *layout)

@@ -28,6 +28,8 @@ from .api.cluster import (
     Cluster as Cluster,
 )
 from .api.columns import (
+    INDEXER_TOPK as INDEXER_TOPK,
+    REPLAYS as REPLAYS,
     ROUTED_EXPERTS as ROUTED_EXPERTS,
     TEACHER_TOP_LOG_PROBS as TEACHER_TOP_LOG_PROBS,
     TOP_IDS as TOP_IDS,

@@ -34,6 +34,7 @@ DEMANDS: list[tuple[Ability, dict[str, Any], str]] = [
     (Ability.REFRESH, {**KL, "reference.refresh_every": "2"}, "--reference.refresh-every: found 2"),
     (Ability.SLEEP, {"sleep": "all"}, "--sleep: found all"),
     (Ability.ROUTING_REPLAY, {"replay_routing": "true"}, "--replay-routing: found true"),
+    (Ability.INDEXER_REPLAY, {"replay_indexer": "true"}, "--replay-indexer: found true"),
     (
         Ability.TOP_TOKENS,
         {"loss": "taught", "loss.top": "2", "teacher.model": "/x"},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from runs import run_of
 
-from rlcore.api.columns import Input, TopTokens
+from rlcore.api.columns import ROUTED_EXPERTS, Input, TopTokens
 from rlcore.api.errors import ConfigError
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
@@ -144,8 +144,8 @@ def test_what_becomes_of_the_settings_of_roles(setups: Setups) -> None:
     experts = {"model": "deepseek", "replay_routing": True}
     plain, (told,) = setups()[0], setups({**KL, "reference.placement": "swapped", **experts})
     for setup, expected in ((plain, False), (told, True)):
-        is_swapped = any(role.is_swapped for role in setup.roles.values())
-        assert (is_swapped, setup.roles[POLICY].replay_routing) == (expected, expected)
+        assert any(role.is_swapped for role in setup.roles.values()) == expected
+        assert setup.roles[POLICY].replayed == ({ROUTED_EXPERTS} if expected else set())
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ ASKING: Mapping[Ability, Mapping[str, Any]] = {
     Ability.REFRESH: {"reference.refresh_every": 1},
     Ability.SLEEP: {"sleep": "all"},
     Ability.ROUTING_REPLAY: {"replay_routing": True},
+    Ability.INDEXER_REPLAY: {"replay_indexer": True},
     Ability.OWN_WEIGHTS: {"weights": "folder"},
 }
 """Ability → settings of a run that asks for it alone."""

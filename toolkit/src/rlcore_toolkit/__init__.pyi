@@ -20,6 +20,10 @@ from .chats import (
     render_prompt as render_prompt,
     render_suffix as render_suffix,
 )
+from .chosen_keys import (
+    packed_keys as packed_keys,
+    unpacked_keys as unpacked_keys,
+)
 from .complaints import (
     complaints_of as complaints_of,
 )

@@ -9,10 +9,11 @@ class Ability(StrEnum):
     `RANKS`: several ranks, for the policy or a role. `VALUES`, `SCORERS`: models of these kinds.
     `OWN_RANKS`: a worker that holds one of these and no policy; there a scorer takes over the policy by
     `load`. `SWAPPED`: `RoleSpec.is_swapped`. `REFRESH`: a scorer takes over the policy during a run, by
-    `copy_weights` or `load`. `SLEEP`: its models leave the device (`Sleeper`). `ROUTING_REPLAY`:
-    `RoleSpec.replay_routing`. `TOP_TOKENS`: log-probs of several tokens at each position (`top` and
-    `chosen`). `MODEL_HOOKS`: `RoleSpec.hooks`. `OWN_WEIGHTS`: weights in a form of its own, so it is a
-    `rlcore.ConvertingTrainer`. `ADAPTERS`: `RoleSpec.adapter`, so it is a `rlcore.AdaptingTrainer`.
+    `copy_weights` or `load`. `SLEEP`: its models leave the device (`Sleeper`). `ROUTING_REPLAY`,
+    `INDEXER_REPLAY`: `rlcore.ROUTED_EXPERTS` and `rlcore.INDEXER_TOPK` in `RoleSpec.replayed`.
+    `TOP_TOKENS`: log-probs of several tokens at each position (`top` and `chosen`). `MODEL_HOOKS`:
+    `RoleSpec.hooks`. `OWN_WEIGHTS`: weights in a form of its own, so it is a `rlcore.ConvertingTrainer`.
+    `ADAPTERS`: `RoleSpec.adapter`, so it is a `rlcore.AdaptingTrainer`.
     """
 
     RANKS = "ranks"
@@ -23,6 +24,7 @@ class Ability(StrEnum):
     REFRESH = "refresh"
     SLEEP = "sleep"
     ROUTING_REPLAY = "routing_replay"
+    INDEXER_REPLAY = "indexer_replay"
     TOP_TOKENS = "top_tokens"
     MODEL_HOOKS = "model_hooks"
     OWN_WEIGHTS = "own_weights"

@@ -1,5 +1,6 @@
 """Columns of the batch: how one is declared, those that cost something, and what a recipe trains on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -53,8 +54,16 @@ class Column:
 
 
 ROUTED_EXPERTS = "routed_experts"
-"""The column of the experts that the engine chose for each token, by layer of the model: int16
-[sum(P_i + R_i), layers, K]. What stands in a layer without experts means nothing.
+"""The column of the experts that the engine chose for each token, by layer of the model: the bytes of
+little-endian int32 [tokens, layers, K] of each sample. What stands in a layer without experts means nothing.
+"""
+INDEXER_TOPK = "indexer_topk"
+"""The column of the keys that the engine's sparse attention chose for each token: the bytes of each sample by
+`rlcore_toolkit.packed_keys`.
+"""
+REPLAYS: Mapping[str, str] = {"replay_routing": ROUTED_EXPERTS, "replay_indexer": INDEXER_TOPK}
+"""Setting → the column of the engine's choices, which the trainer takes over in place of its own. Columns of
+items, bytes, for the tokens of a sample but the last, which the engine never reads.
 """
 
 

@@ -97,8 +97,8 @@ class Completion:
     """Tokens of the prompt."""
     engine_columns: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Columns of the batch that the engine gives, by name, for every token of prompt and answer except the
-    last, which it never reads. Base64 of little-endian int32 [tokens - 1, …], as engines send it; rlcore
-    decodes it when it makes the batch. Empty where nobody asked for one.
+    last, which it never reads (`rlcore.REPLAYS`). Base64 of their bytes, which a trainer reads. Empty where
+    nobody asked for one.
     """
 
     def __post_init__(self) -> None:

@@ -55,9 +55,9 @@ class RoleSpec:
     place for each forward pass. `refresh_every`: steps between copies of the policy into it; 0: never.
     `is_borrowed`: it has no model: it is the `base` of an `AdaptedPolicy`, or its `start` by `source`.
 
-    Of the policy alone: `adapter`: what is trained in place of the model's weights. `replay_routing`: its
-    tokens go to the experts in the batch's column `ROUTED_EXPERTS`. `hooks` are shown the policy before its
-    optimizer exists; parameters that they freeze (`requires_grad`) never change.
+    Of the policy alone: `adapter`: what is trained in place of the model's weights. `replayed`: columns of
+    the batch with an engine's choices, which it takes over in place of its own. `hooks` are shown the policy
+    before its optimizer exists; parameters that they freeze (`requires_grad`) never change.
     """
 
     kind: ModelKind
@@ -68,7 +68,7 @@ class RoleSpec:
     is_swapped: bool = False
     refresh_every: int = 0
     is_borrowed: bool = False
-    replay_routing: bool = False
+    replayed: frozenset[str] = frozenset()
     hooks: Sequence[ModelHook] = ()
     adapter: AdapterSpec | None = None
 

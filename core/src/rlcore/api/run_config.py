@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import field_validator
 
-from rlcore.api.columns import Input
+from rlcore.api.columns import REPLAYS, Input
 from rlcore.api.config import Config, fields_of, flag_name, nested, values_of
 from rlcore.api.lora import LoraOptions
 from rlcore.api.marks import COMMON, EVALUATION, RESUMABLE, SAMPLING, TRAINING, setting
@@ -85,12 +85,20 @@ class LossOptions(Config):
     replay_routing: bool = setting(
         False, "the trainer sends each token to the experts that the engine chose for it", SAMPLING
     )
+    replay_indexer: bool = setting(
+        False, "sparse attention sees the keys that the engine's indexers chose for each token", SAMPLING
+    )
     max_kl_engine: float = setting(
         1e-4,
         "largest gap of trainer's and engine's log-probs on the first step, in fp32 (FP8 engines "
         "have another bound)",
         gt=0,
     )
+
+    @property
+    def replayed(self) -> frozenset[str]:
+        """The columns with the engine's choices that the trainer takes over."""
+        return frozenset(column for name, column in REPLAYS.items() if getattr(self, name))
 
 
 class KlOptions(Config):

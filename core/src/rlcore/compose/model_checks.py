@@ -10,7 +10,7 @@ from rlcore.compose.resolved import Inference, Resolved
 from rlcore.weights.experts_config import expert_count
 from rlcore.weights.fp8_config import fp8_block
 
-TOP_EXPERTS = "num_experts_per_tok"
+NO_INDEXER = "the model has no indexer"
 
 
 def check_model(resolved: Resolved, config: Mapping[str, Any], role: str = "") -> None:
@@ -28,10 +28,13 @@ def check_context(chosen: Inference, config: Mapping[str, Any]) -> None:
         raise ConfigError(sentence)
 
 
+def _longest(chosen: Inference) -> int:
+    """Tokens of the longest prompt with its response."""
+    return chosen.run.sampling.max_prompt_tokens + chosen.run.sampling.max_response_tokens
+
+
 def _context_complaints(chosen: Inference, config: Mapping[str, Any]) -> Iterator[str]:
-    run = chosen.run
-    context = config.get("max_position_embeddings")
-    longest = run.sampling.max_prompt_tokens + run.sampling.max_response_tokens
+    context, longest = config.get("max_position_embeddings"), _longest(chosen)
     if isinstance(context, int) and longest > context:
         yield (
             f"--max-prompt-tokens plus --max-response-tokens: found {longest}, expected at most {context}, "
@@ -58,6 +61,10 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any], role: str) 
             f"loss {resolved.loss.name!r}: found {top.count} tokens to compare in each position, expected at "
             f"most {vocabulary}, the vocabulary of model {resolved.model.name!r}."
         )
-    if resolved.run.loss.replay_routing and not (expert_count(config) and config.get(TOP_EXPERTS)):
+    if resolved.run.loss.replay_routing and not (expert_count(config) and config.get("num_experts_per_tok")):
         yield "--replay-routing: found true, but the model has no experts; leave it out."
+    longest, keys = _longest(resolved), config.get("index_topk") or 0
+    if resolved.run.loss.replay_indexer and not 0 < keys < longest:
+        reason = f"each of {longest} tokens sees all before it (index_topk is {keys})" if keys else NO_INDEXER
+        yield f"--replay-indexer: found true, but {reason}; leave it out."
     yield from resolved.trainer.config.model_complaints(resolved.run, resolved.fields_of(role), config)

@@ -45,6 +45,6 @@ def policy_spec(model: ModelSpec, run: RunConfig, adapter: AdapterSpec | None = 
         kind=ModelKind.POLICY,
         model=model,
         optimizer=run.optimizer.scheduled(run.policy_steps, run.optimizer.warmup_of(run.policy_steps)),
-        replay_routing=run.loss.replay_routing,
+        replayed=run.loss.replayed,
         adapter=adapter,
     )

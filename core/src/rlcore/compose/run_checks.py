@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlcore.api.columns import TrainsOn
+from rlcore.api.columns import REPLAYS, TrainsOn
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.marks import Mark
@@ -285,8 +285,9 @@ def engine_complaints(run: RunConfig, passed: Sequence[str]) -> Iterator[str]:
             )
     elif run.serving.engine_weights_dir:
         yield "--engine-weights-dir is for the servers of --engine-url, and none is given; leave it out."
-    if run.serving.router is not None and run.loss.replay_routing:
-        yield "--replay-routing: found true, but the router asks no engine for its experts; drop --router."
+    for name in REPLAYS:
+        if run.serving.router and getattr(run.loss, name):
+            yield f"{flag_name(name)}: found true, but a router asks no engine what it chose; drop --router."
 
 
 def engine_count(engine: Engine, run: RunConfig, fields: Mapping[str, Any], *, gpu: bool = True) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -38,9 +38,8 @@ class EngineClient:
 
     `timeout_s` bounds one generation request, `control_timeout_s` any other. At most `concurrency`
     generation requests are under way at once. Empty prompts, and ids outside `vocab_size` where that is
-    given, are refused here, because one of them may end a server. `routed_experts`: completions come with
-    the experts that the engine chose. Every failure is an EngineError; nothing is sent twice but
-    `flush_cache`.
+    given, are refused here, because one of them may end a server. `columns`: those of `rlcore.REPLAYS` that
+    completions come with. Every failure is an EngineError; nothing is sent twice but `flush_cache`.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class EngineClient:
         control_timeout_s: float = 120.0,
         concurrency: int = 256,
         vocab_size: int | None = None,
-        routed_experts: bool = False,
+        columns: Collection[str] = (),
         capabilities: Capabilities | None = None,
         headers: Callable[[Request], Mapping[str, str]] = lambda _: {},
     ) -> None:
@@ -66,7 +65,7 @@ class EngineClient:
         # For generation alone: an abort must get through while all slots are taken.
         self._slots = asyncio.Semaphore(concurrency)
         self._vocab_size = vocab_size
-        self._routed_experts = routed_experts
+        self._columns = columns
         self._capabilities = capabilities
         self._headers = headers
         # A request's id → the ids of its samples at the server, by which they can be aborted.
@@ -267,7 +266,7 @@ class EngineClient:
     async def _generate_body(self, request: Request) -> dict[str, Any]:
         self.check(request)
         can = await self.capabilities()
-        return wire.generate_body(request, can=can, routed_experts=self._routed_experts)
+        return wire.generate_body(request, can=can, columns=self._columns)
 
     async def _completions(
         self, request: Request, body: Mapping[str, Any], answering: Coroutine[Any, Any, list[Any]]

@@ -1,10 +1,10 @@
 """The wire: requests and answers of `/generate` as rlcore's nouns."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.api.columns import ROUTED_EXPERTS
+from rlcore.api.columns import REPLAYS
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import SEED_BITS, Completion, Request
 from rlcore.api.types import Sampling, Span
@@ -22,7 +22,7 @@ class Capabilities:
     `seeds`: a request's `sampling_seed` is honored. `seeds_siblings`: one request with `n` and one seed
     draws `n` different samples. `min_p`: it may be asked for. `tensor_checksums`: checksums are of HF
     tensors, by `rlcore.checksum`. `tensor_ranks`: payloads that a tensor update takes, one a TP rank.
-    `routed_experts`: the experts that were chosen for each token may be asked for. `deltas`: it applies files
+    `columns`: what was chosen for each token may be asked for: experts, keys. `deltas`: it applies files
     of changes to the weights that it has. `sessions`: a session can be asked for as one. `memory`:
     it gives its memory back, and takes it again, when told to. `packed`: it can give tokens and log-probs as
     bytes (`rlcore.engines.client_answers`). `loads`: it says how many requests run and wait.
@@ -35,7 +35,7 @@ class Capabilities:
     min_p: bool
     tensor_checksums: bool
     tensor_ranks: int = 1
-    routed_experts: bool = False
+    columns: frozenset[str] = frozenset()
     deltas: bool = False
     sessions: bool = False
     memory: bool = False
@@ -55,7 +55,7 @@ def capabilities(info: Mapping[str, Any]) -> Capabilities:
         min_p="min_p" in abilities,
         tensor_checksums="tensor_checksums" in abilities,
         tensor_ranks=int(info.get("tensor_ranks", 1)),
-        routed_experts=bool(info.get("enable_return_routed_experts")),
+        columns=frozenset(column for column in REPLAYS.values() if info.get(f"enable_return_{column}")),
         deltas="update_weights_from_delta" in paths,
         sessions="sessions" in abilities,
         packed="packed" in abilities,
@@ -79,7 +79,7 @@ def sampling_params(sampling: Sampling, seed: int | None) -> dict[str, Any]:
     return params if seed is None else {**params, "sampling_seed": seed % 2**SEED_BITS}
 
 
-def generate_body(request: Request, *, can: Capabilities, routed_experts: bool = False) -> dict[str, Any]:
+def generate_body(request: Request, *, can: Capabilities, columns: Collection[str] = ()) -> dict[str, Any]:
     """The body of `/generate` for all samples of a request.
 
     One entry with `n` where the server tells the samples' seeds apart; otherwise a batch of `n` equal
@@ -87,12 +87,12 @@ def generate_body(request: Request, *, can: Capabilities, routed_experts: bool =
     """
     if request.sampling.min_p > 0 and not can.min_p:
         raise EngineError("The engine takes no min-p under deterministic inference; use top-p.")
-    if routed_experts and not can.routed_experts:
+    for column in {*columns} - can.columns:
         raise EngineError(
-            "The engine does not give the experts that it chose: its model has none, or it was "
-            "started without enable_return_routed_experts."
+            f"The engine does not give the {column} that it chose: its model has none, or it was started "
+            f"without enable_return_{column}."
         )
-    wanted = {"return_logprob": True, **({"return_routed_experts": True} if routed_experts else {})}
+    wanted = {"return_logprob": True, **{f"return_{column}": True for column in sorted(columns)}}
     if can.packed:
         wanted["packed"] = True
     ids = list(request.input_ids)
@@ -124,7 +124,6 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
     spans = tuple(
         Span(start=int(v["start"]), version=weight_version(v["version"])) for v in meta["weight_versions"]
     )
-    experts = meta.get("routed_experts")
     return Completion(
         token_ids=sampled.ids,
         log_probs=sampled.log_probs,
@@ -132,7 +131,7 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
         finish_reason=reason["type"],
         spans=spans,
         prompt_tokens=prompt_tokens,
-        engine_columns={ROUTED_EXPERTS: experts} if experts else {},
+        engine_columns={column: meta[column] for column in REPLAYS.values() if meta.get(column)},
     )
 
 

@@ -46,8 +46,8 @@ class Engine(Generic[C]):
     """The factory of the client for its servers: `rlcore.EngineClient`, or a class that derives from it."""
     health: ClassVar[str] = "/health"
     """The path that answers 200 once the server is ready."""
-    routing_fields: ClassVar[Mapping[str, Any] | None] = None
-    """Fields that make the server return the experts that it chose; None: it cannot."""
+    replay_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Column of what the server chose (`rlcore.ROUTED_EXPERTS`, …) → its fields that make it return that."""
     loads_by_transformers: ClassVar[bool] = True
     """Whether transformers knows every model that the server loads."""
     gives_log_probs: ClassVar[bool] = True

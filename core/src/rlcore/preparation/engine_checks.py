@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlcore.api.columns import REPLAYS
+from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
@@ -51,13 +53,15 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
     fields = chosen.engine_fields
     for sentence in ability_complaints(chosen, engine):
         raise ConfigError(sentence)
-    if chosen.run.loss.replay_routing:
-        if engine.routing_fields is None:
+    for name, column in REPLAYS.items():
+        if column not in chosen.run.loss.replayed:
+            continue
+        if column not in engine.replay_fields:
             raise ConfigError(
-                f"--replay-routing: found true, but the engine {chosen.engine.name!r} does not give the "
-                "experts that it chose; leave it out, or take another engine."
+                f"{flag_name(name)}: found true, but the engine {engine.name!r} does not give what it chose; "
+                "leave it out, or take another engine."
             )
-        fields = {**fields, **engine.routing_fields}
+        fields = {**fields, **engine.replay_fields[column]}
     engine.check(fields)
     if isinstance(chosen, Resolved):
         _check_groups(chosen, engine)

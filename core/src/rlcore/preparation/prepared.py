@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.part_config import GeneratorConfig
 from rlcore.compose.engine_groups import group_fields, group_of
-from rlcore.compose.model_checks import TOP_EXPERTS
 from rlcore.compose.run_checks import engine_count
 
 if TYPE_CHECKING:
@@ -132,9 +131,9 @@ class Prepared(Served):
         """The batch for training on a rollout's `groups` with the weights `version`."""
         # These import torch, which a check of settings needs not.
         from rlcore.rollout.batch import to_batch
-        from rlcore.rollout.expert_replay import expert_column, with_experts
+        from rlcore.rollout.replay import with_choices
 
-        run, config = self.resolved.run, self.hf_config
+        run = self.resolved.run
         batch = to_batch(
             groups,
             minibatches=run.optimizer.minibatches,
@@ -144,10 +143,8 @@ class Prepared(Served):
             columns=self.columns,
         )
         samples = [sample for group in groups for sample in group.samples]
-        if not run.loss.replay_routing or not all(sample.spans for sample in samples):
-            return batch
-        column = expert_column(int(config["num_hidden_layers"]), int(config[TOP_EXPERTS]))
-        return with_experts(batch, samples, column)
+        is_sampled = all(sample.spans for sample in samples)
+        return with_choices(batch, samples, run.loss.replayed if is_sampled else ())
 
     def adapter_probe(self) -> AdapterProbe:
         """What proves each publication of an adapter: the first tokens of a prompt."""

@@ -258,8 +258,8 @@ class EngineGroup:
 
     def _client(self, url: str, **known: Any) -> EngineClient:
         vocabulary = self._prepared.hf_config.get("vocab_size")
-        experts = self._prepared.resolved.run.loss.replay_routing
-        return self._servers.client(url, vocab_size=vocabulary, routed_experts=experts, **known)
+        columns = self._prepared.resolved.run.loss.replayed
+        return self._servers.client(url, vocab_size=vocabulary, columns=columns, **known)
 
     def _launch(self, index: int, node: int, slot: BundleSlot) -> EngineLaunch:
         prepared = self._prepared

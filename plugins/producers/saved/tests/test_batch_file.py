@@ -7,9 +7,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from rlcore import DataError, Json, TrainBatch
+from rlcore import Column, DataError, Json, TrainBatch
 from rlcore.learning.batch_file import save_batch
-from rlcore.rollout.expert_replay import expert_column
 from rlcore_saved.batch_file import load_batch, read_about
 from rlcore_testing.items import check_same, with_items
 
@@ -21,7 +20,7 @@ BATCH = with_items(
         per_token={"log.probs": torch.tensor([0.1, -0.0, float("inf"), 1e-40])},
         per_sample={"group": torch.tensor([3, 3])},
         per_input={"routed_experts": torch.ones(7, 2, 1, dtype=torch.int16)},
-        columns={"routed_experts": expert_column(2, 1)},
+        columns={"routed_experts": Column(per="input", padding=(0,), is_sliced=True, reach="policy")},
     ),
     [0, 2],
 )

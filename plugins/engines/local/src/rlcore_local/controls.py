@@ -66,7 +66,7 @@ class Controls:
                 "weight_version": scheduler.weight_version,
                 "context_length": self.service.context_length,
                 "decoder": scheduler.weights.path,
-                "enable_return_routed_experts": scheduler.weights.routed is not None,
+                **{f"enable_return_{column}": True for column in scheduler.weights.choices.columns},
                 "capabilities": sorted(path.strip("/") for path in self.routes()),
                 "paused": scheduler.is_held,
                 "requests": {"running": running, "waiting": waiting, "finished": scheduler.finished_count},

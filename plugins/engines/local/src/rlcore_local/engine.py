@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore import (
     CLASSIFIER_HEAD,
+    INDEXER_TOPK,
+    ROUTED_EXPERTS,
     TOKEN_VARIABLE,
     ConfigError,
     Engine,
@@ -31,7 +32,7 @@ class LocalEngine(Engine[LocalConfig]):
     name = "local"
     takes_adapters = True
     client = "rlcore_local.client:LocalClient"
-    routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    replay_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {ROUTED_EXPERTS: {}, INDEXER_TOPK: {}}
     stays_on_cpu = "--engine.device cpu"
 
     def check(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:

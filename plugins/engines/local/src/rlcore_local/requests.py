@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from rlcore import REPLAYS
+
 MAX_STOP_STRINGS = 32
 MAX_SAMPLES = 4096
 """The most samples of one prompt."""
@@ -82,6 +84,7 @@ class GenerateBody(InputBody):
     return_logprob: bool | list[bool] | None = None
     logprob_start_len: int | list[int] | None = None
     return_routed_experts: bool = False
+    return_indexer_topk: bool = False
     packed: bool = False
     stream: bool = False
 
@@ -97,7 +100,8 @@ class GenerateBody(InputBody):
 class Ask(BaseModel):
     """One prompt of a request, checked: `n` samples will be drawn from it.
 
-    `request`: the rid that the client gave to the whole; `rid`: this prompt's own.
+    `request`: the rid that the client gave to the whole; `rid`: this prompt's own. `columns`: of what the
+    model chooses for each token, those that the answers come with.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,7 +112,7 @@ class Ask(BaseModel):
     params: SamplingParams
     return_logprob: bool
     logprob_start_len: int
-    return_routed_experts: bool = False
+    columns: frozenset[str] = frozenset()
     packed: bool = False
 
 
@@ -146,6 +150,7 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
     rids = rids_of(parsed, count, is_batch)
     logprobs = _spread(parsed.return_logprob, False, count, "return_logprob")
     starts = _spread(parsed.logprob_start_len, -1, count, "logprob_start_len")
+    columns = frozenset(column for column in REPLAYS.values() if getattr(parsed, f"return_{column}"))
     asks = [
         Ask(
             request=request,
@@ -154,7 +159,7 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
             params=param,
             return_logprob=logprob,
             logprob_start_len=start,
-            return_routed_experts=parsed.return_routed_experts,
+            columns=columns,
             packed=parsed.packed,
         )
         for (request, rid), prompt, param, logprob, start in zip(

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from rlcore_local.choices import Chosen
 from rlcore_local.decoder import PromptTokens
 from rlcore_local.requests import RequestError
-from rlcore_local.routed import Routes
 from rlcore_local.sampler import Draws, gather_draws, sample
 from rlcore_local.sequences import Sequence
 from rlcore_local.weights import Weights
@@ -127,14 +127,13 @@ class Scheduler:
         # Neighbors of like length waste less padding.
         ordered = sorted(groups.items(), key=lambda group: len(group[0]))
         prompts = [self._prompt(tokens, members) for tokens, members in ordered]
-        with self._routing(admitted) as routes:
+        with self._choosing(admitted) as chosen:
             logits, scores = self.weights.decoder.prefill(prompts)
         rows: list[Sequence] = []
         sources: list[int] = []
         for index, (_, members) in enumerate(ordered):
             for sequence in members:
-                if sequence.return_routed_experts:
-                    sequence.routes = [routes[index]]
+                sequence.chosen = {name: chosen[name][index].of_prompt() for name in sequence.columns}
                 if sequence.score_from is not None and sequence.scores is None:
                     start, values = prompts[index].score_from, scores[index]
                     assert start is not None
@@ -171,24 +170,23 @@ class Scheduler:
         tokens = torch.tensor([sequence.output[-1] for sequence in self.running])
         # The last token was sampled, but is not in the cache yet.
         lengths = torch.tensor([len(sequence.prompt) + len(sequence.output) - 1 for sequence in self.running])
-        with self._routing(self.running) as routes:
+        with self._choosing(self.running) as chosen:
             logits = self.weights.decoder.decode(tokens, lengths)
         for row, sequence in enumerate(self.running):
-            if sequence.return_routed_experts:
-                sequence.routes.append(routes[0][row : row + 1])
+            place = len(sequence.prompt) + len(sequence.output) - 1
+            for name in sequence.columns:
+                sequence.chosen[name].append(chosen[name][0].of_row(row, place))
         self._accept(self.running, logits, self._draws)
         self._compact()
 
     @contextmanager
-    def _routing(self, rows: list[Sequence]) -> Iterator[list[Routes]]:
-        """Filled afterwards: the experts of each forward within, where one of `rows` asks for them."""
-        routes: list[Routes] = []
-        routed = self.weights.routed
-        if routed is not None:
-            routed.is_wanted = any(row.return_routed_experts for row in rows)
-        yield routes
-        if routed is not None:
-            routes += routed.take()
+    def _choosing(self, rows: list[Sequence]) -> Iterator[dict[str, list[Chosen]]]:
+        """Filled afterwards: by column, what was chosen in each forward within, where one of `rows` asks."""
+        chosen: dict[str, list[Chosen]] = {}
+        choices = self.weights.choices
+        choices.wanted = frozenset().union(*(row.columns for row in rows))
+        yield chosen
+        chosen |= choices.take()
 
     def _lay_out(self, rows: list[Sequence]) -> Draws:
         params, keys = [row.params for row in rows], [row.key for row in rows]

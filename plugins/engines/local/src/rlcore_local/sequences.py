@@ -1,9 +1,9 @@
 """One sample while it is generated, and the answer that it becomes."""
 
-import base64
 import hashlib
 import math
 import time
+from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from rlcore_local.requests import SamplingParams
-from rlcore_local.routed import Routes
 
 TokenLogprob = list[Any]
 """`[log-prob or None, token id, None]`, as SGLang writes it (the last entry would be the token's text)."""
@@ -38,7 +37,8 @@ class Sequence:
 
     `key`: of `noise_keys`. `limit`: most tokens to generate, cut to the context. `versions`: (first token,
     weight version) of each span. `scores`: the log-probs of the prompt's tokens from `score_from + 1` on.
-    `routes`: the experts of the tokens that were taken in, forward after forward.
+    `columns`: those asked for of what the model chooses; `chosen`: by column, what it chose for each token
+    that was taken in.
     """
 
     rid: str
@@ -51,14 +51,14 @@ class Sequence:
     stop_ids: frozenset[int]
     return_logprob: bool = False
     score_from: int | None = None
-    return_routed_experts: bool = False
+    columns: frozenset[str] = frozenset()
     packed: bool = False
     stream: bool = False
     output: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     scores: list[float] | None = None
     versions: list[tuple[int, str]] = field(default_factory=list)
-    routes: list[Routes] = field(default_factory=list)
+    chosen: dict[str, list[bytes]] = field(default_factory=dict)
     finish: dict[str, Any] | None = None
     retractions: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -147,17 +147,15 @@ class Sequence:
         elif self.return_logprob:
             meta["input_token_logprobs"] = rows(*self._scored())
             meta["output_token_logprobs"] = rows(self.output, self.logprobs)
-        if self.return_routed_experts and self.finish is not None:
-            meta["routed_experts"] = self._routed_experts()
+        if self.finish is not None:
+            meta |= {column: self._chosen(column) for column in self.columns}
         ids = {} if self.packed else {"output_ids": list(self.output)}
         return {"text": self._text(tokenizer), **ids, "meta_info": meta}
 
-    def _routed_experts(self) -> str:
-        """SGLang's base64 of int32 [tokens - 1, layers, K]: the last token was sampled, and not taken in."""
-        if not self.routes:  # it was aborted before its turn
-            return ""
-        taken_in = np.concatenate(self.routes)[: len(self.tokens) - 1]
-        return _base64(taken_in.astype("<i4"))
+    def _chosen(self, column: str) -> str:
+        """Base64 of what was chosen for all tokens but the last: it was sampled, and not taken in."""
+        chosen = self.chosen.get(column, [])  # none where it was aborted before its turn
+        return b64encode(b"".join(chosen[: len(self.tokens) - 1])).decode()
 
     def _spans(self) -> list[dict[str, Any]]:
         """SGLang's spans, `end` exclusive. A version without tokens shows only where there is no other."""
@@ -187,4 +185,4 @@ def packed(ids: list[int], logprobs: Iterable[float | None]) -> dict[str, str]:
 
 
 def _base64(numbers: NDArray[Any]) -> str:
-    return base64.b64encode(numbers.tobytes()).decode()
+    return b64encode(numbers.tobytes()).decode()

@@ -113,8 +113,8 @@ class Service:
             raise RequestError(
                 f"logprob_start_len: {ask.logprob_start_len} is not within the {length} input tokens"
             )
-        if ask.return_routed_experts and self.scheduler.weights.routed is None:
-            raise RequestError("return_routed_experts: the model has no experts")
+        for column in sorted(ask.columns - self.scheduler.weights.choices.columns):
+            raise RequestError(f"return_{column}: the model has none")
         if ask.params.stop and self.tokenizer is None:
             raise RequestError(
                 "sampling_params.stop: the model has no tokenizer, so stop strings cannot be found"
@@ -142,7 +142,7 @@ class Service:
                 stop_ids=stop_ids,
                 return_logprob=ask.return_logprob,
                 score_from=ask.logprob_start_len if scored else None,
-                return_routed_experts=ask.return_routed_experts,
+                columns=ask.columns,
                 packed=ask.packed,
                 stream=stream,
             )

@@ -16,6 +16,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from rlcore import FP8_SCALE_SUFFIX, DeltaError, ModelError, checksum, fp8_block
 from rlcore_local.adapter import HeldAdapter
+from rlcore_local.choices import Choices
 from rlcore_local.decoder import Decoder
 from rlcore_local.files import Files
 from rlcore_local.fp8 import Fp8Held
@@ -30,7 +31,6 @@ from rlcore_local.loading import (
     place,
 )
 from rlcore_local.requests import RequestError
-from rlcore_local.routed import RoutedExperts
 from rlcore_toolkit import Offload, adapter_place, apply_delta, by_rows, copy_into
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -54,8 +54,8 @@ class SharedTensor(NamedTuple):
 class Weights:
     """A model on `device`, and its decoder.
 
-    `path`: "lean" or "generic". `context_length`: as asked, or the model's own. `routed`: where it has
-    experts, those that its tokens go to.
+    `path`: "lean" or "generic". `context_length`: as asked, or the model's own. `choices`: what its
+    layers choose for each token.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Weights:
             self.path, self.decoder = "lean", LeanDecoder(self.model, self.context_length)
         else:
             self.path, self.decoder = "generic", GenericDecoder(self.model)
-        self.routed = RoutedExperts.of(self.model)
+        self.choices = Choices(self.model)
         self._tied = set(self.model.all_tied_weights_keys)
         self._parameters = {
             name: tensor for name, tensor in self.model.state_dict().items() if name not in self._tied

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore import (
     DTYPE_NAMES,
+    ROUTED_EXPERTS,
     TOKEN_VARIABLE,
     ConfigError,
     Engine,
@@ -54,7 +54,9 @@ class SglangEngine(Engine[SglangConfig]):
     client = "rlcore_sglang.client:SglangClient"
     loads_by_transformers = False
     gpu_share = SHARE
-    routing_fields: ClassVar[Mapping[str, Any]] = MappingProxyType({"enable_return_routed_experts": True})
+    replay_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        ROUTED_EXPERTS: {"enable_return_routed_experts": True}
+    }
 
     def check_fields(self, fields: Mapping[str, Any], *, table: str | None = None) -> None:
         known = server_fields.server_fields(self.config.python, self._environment())

@@ -33,4 +33,6 @@ class GlmSparseBridge(SparseBridge):
         kinds = [*self.hf_config.indexer_types, FULL]  # the last is of multi-token prediction
         shared_before = len(list(takewhile(lambda kind: kind == SHARED, reversed(kinds[: layer + 1]))))
         is_shared = kinds[layer + 1 : layer + 2] == [SHARED]
-        return IndexUse(source=layer - shared_before, is_own=not shared_before, is_shared=is_shared)
+        source = layer - shared_before
+        number = kinds[:source].count(FULL)
+        return IndexUse(source=source, number=number, is_own=not shared_before, is_shared=is_shared)

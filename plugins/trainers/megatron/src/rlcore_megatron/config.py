@@ -61,7 +61,8 @@ class MegatronConfig(TrainerConfig):
     abilities: ClassVar[frozenset[Ability]] = frozenset(
         {
             *(Ability.RANKS, Ability.VALUES, Ability.SCORERS, Ability.OWN_RANKS),
-            *(Ability.SWAPPED, Ability.REFRESH, Ability.SLEEP, Ability.ROUTING_REPLAY),
+            *(Ability.SWAPPED, Ability.REFRESH, Ability.SLEEP),
+            *(Ability.ROUTING_REPLAY, Ability.INDEXER_REPLAY),
             *(Ability.TOP_TOKENS, Ability.MODEL_HOOKS, Ability.OWN_WEIGHTS, Ability.ADAPTERS),
         }
     )

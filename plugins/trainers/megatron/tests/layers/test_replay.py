@@ -1,23 +1,25 @@
-"""Tokens go where they are sent: against transformers with those experts forced, and under every layout."""
+"""Layers take over an engine's choices: against transformers with them forced, and under every layout."""
 
+import base64
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, Glm4MoeConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, Glm4MoeConfig, GlmMoeDsaConfig, Qwen3MoeConfig
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.columns import ROUTED_EXPERTS
+from rlcore.api.columns import INDEXER_TOPK, ROUTED_EXPERTS
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.types import Prompt
 from rlcore.rollout.batch import even_shares
-from rlcore.rollout.expert_replay import expert_column, with_experts
+from rlcore.rollout.replay import with_choices
 from rlcore_local.testing import Local
 from rlcore_machine.network import HeldPort
 from rlcore_megatron.fields import split
@@ -27,13 +29,14 @@ from rlcore_testing.checkpoints import make_checkpoint
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.samples import sample_of
 from rlcore_testing.tiny import policy_loss
+from rlcore_toolkit import packed_keys
 
 SHAPE: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64},
     **{"moe_intermediate_size": 16, "num_experts_per_tok": 2, "pad_token_id": None, "eos_token_id": 1},
 }
-LAYERS, EXPERTS, TOP = 4, 6, 2
+LAYERS, EXPERTS, TOP, INDEXERS, KEYS = 4, 6, 2, 2, 3
 CONFIGS = {
     "qwen3_moe": Qwen3MoeConfig(**SHAPE, num_experts=EXPERTS, norm_topk_prob=True, mlp_only_layers=[1]),
     "glm4_moe": Glm4MoeConfig(
@@ -43,33 +46,61 @@ CONFIGS = {
         routed_scaling_factor=1.5,
         num_mtp_layers=0,
     ),
+    "glm_moe_dsa": GlmMoeDsaConfig(
+        **{**SHAPE, "num_key_value_heads": 4},
+        n_routed_experts=EXPERTS,
+        first_k_dense_replace=1,
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=8,
+        v_head_dim=8,
+        index_topk=KEYS,
+        index_n_heads=4,
+        index_head_dim=12,
+        indexer_types=["full", "shared"] * INDEXERS,
+    ),
 }
 PARTS = {
     "qwen3_moe": Part(name="qwen3_moe", factory="rlcore_qwen.moe:QwenMoeBridge"),
     "glm4_moe": Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge"),
+    "glm_moe_dsa": Part(name="glm_moe_dsa", factory="rlcore_glm.sparse:GlmSparseBridge"),
 }
 TENSOR = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 EXPERT, CONTEXT = {"expert_model_parallel_size": 2}, {"context_parallel_size": 2}
 PIPELINE = {"pipeline_model_parallel_size": 2}
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 LAYOUTS: list[dict[str, Any]] = [TENSOR, EXPERT, {**TENSOR, **EXPERT}, CONTEXT, {**PIPELINE, **FULL}]
+VIRTUAL = {**PIPELINE, "virtual_pipeline_model_parallel_size": 2}
+"""Not of the model whose layers share what an indexer chose: a chunk of one layer may have none."""
 SETTINGS = OptimizerSettings(lr=1e-3)
-COLUMN = expert_column(LAYERS, TOP)
+Choices = list[dict[str, Tensor]]
+"""For each sample, by column: experts [tokens, LAYERS, TOP]; keys [tokens, INDEXERS, KEYS], -1 for none."""
 
 
-def _batch(samples: int = 6, seed: int = 0) -> TrainBatch:
-    """Groups of two with one prompt, whose experts, drawn for each token, are the same in both."""
+def _columns(part: Part) -> frozenset[str]:
+    return frozenset({ROUTED_EXPERTS, INDEXER_TOPK} if part.name == "glm_moe_dsa" else {ROUTED_EXPERTS})
+
+
+def _batch(columns: Collection[str], samples: int = 6, seed: int = 0) -> tuple[TrainBatch, Choices]:
+    """Groups of two with one prompt, whose choices, drawn for each token, are the same in both."""
     draw = torch.Generator().manual_seed(seed)
     prompts = torch.randint(1, 9, (samples // 2,), generator=draw).repeat_interleave(2)
     responses = torch.randint(1, 9, (samples,), generator=draw)
-    shared_ids, shared_routes = torch.randint(0, 99, (samples, 9), generator=draw), _drawn(9 * samples, draw)
-    ids, routes = [], []
+    ids: list[Tensor] = []
+    choices: Choices = []
     for number, (before, after) in enumerate(zip(prompts.tolist(), responses.tolist(), strict=True)):
-        group = number // 2
-        ids += [shared_ids[group, :before], torch.randint(0, 99, (after,), generator=draw)]
-        routes += [shared_routes[9 * group : 9 * group + before], _drawn(after, draw)]
+        length = before + after
+        draws = {ROUTED_EXPERTS: _drawn, INDEXER_TOPK: _drawn_keys}
+        own = {name: draws[name](length, draw) for name in sorted(columns)}
+        tokens = torch.randint(0, 99, (length,), generator=draw)
+        if number % 2:
+            for mine, shared in ((tokens, ids[-1]), *((own[name], choices[-1][name]) for name in own)):
+                mine[:before] = shared[:before]
+        ids.append(tokens)
+        choices.append(own)
     live = int(responses.sum())
-    return TrainBatch(
+    batch = TrainBatch(
         tokens=torch.cat(ids),
         prompt_lengths=prompts,
         response_lengths=responses,
@@ -79,14 +110,35 @@ def _batch(samples: int = 6, seed: int = 0) -> TrainBatch:
             "advantages": torch.randn(live, generator=draw),
         },
         per_sample={"position": torch.arange(samples), "group": torch.arange(samples) // 2},
-        per_input={ROUTED_EXPERTS: torch.cat(routes)},
-        columns={ROUTED_EXPERTS: COLUMN},
     )
+    return _given(batch, choices), choices
+
+
+def _given(batch: TrainBatch, choices: Choices) -> TrainBatch:
+    """`batch` with the choices for all tokens but the last of each sample, as an engine gives them."""
+
+    def answer(name: str, chosen: Tensor) -> str:
+        read = chosen[:-1].numpy()
+        data = b"".join(packed_keys(read)) if name == INDEXER_TOPK else read.astype("<i4").tobytes()
+        return base64.b64encode(data).decode()
+
+    samples = [
+        sample_of(engine_columns={name: answer(name, chosen) for name, chosen in own.items()})
+        for own in choices
+    ]
+    return with_choices(batch, samples, choices[0])
 
 
 def _drawn(tokens: int, draw: torch.Generator) -> Tensor:
     """Experts of a token by chance, each once, in any order."""
-    return torch.rand(tokens, LAYERS, EXPERTS, generator=draw).argsort(-1)[..., :TOP].short()
+    return torch.rand(tokens, LAYERS, EXPERTS, generator=draw).argsort(-1)[..., :TOP]
+
+
+def _drawn_keys(tokens: int, draw: torch.Generator) -> Tensor:
+    """Keys of a token by chance, among those that it sees."""
+    seen = torch.ones(tokens, INDEXERS, max(tokens, KEYS)).transpose(0, 1).tril().transpose(0, 1)
+    keys = (torch.rand(seen.shape, generator=draw) * seen).argsort(-1, descending=True)[..., :KEYS]
+    return torch.where(seen.gather(-1, keys) > 0, keys, -1)
 
 
 def _measured(
@@ -108,7 +160,8 @@ def _measured(
             mine = batch.select(
                 even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
             )
-            role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS, replay_routing=replay)
+            spec = ModelSpec(path=path, bridge=part, fields=megatron)
+            role = Role(spec, SETTINGS, replayed=_columns(part) if replay else frozenset())
             scores = role.forward(mine, temperature=1.0, tokens_per_rank=24)["log_probs"]
             step = role.train(mine, policy_loss, temperature=1.0, tokens_per_rank=24)
             found.append((mine.per_sample["position"], scores, step))
@@ -123,32 +176,34 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return path, PARTS[request.param]
 
 
-def test_forced_experts_are_those_of_transformers(model: tuple[Path, Part]) -> None:
+def test_forced_choices_are_those_of_transformers(model: tuple[Path, Part]) -> None:
     path, part = model
-    batch = _batch()
+    batch, choices = _batch(_columns(part))
     _, scores, step = run_ranks(_measured, 1, str(path), part, [batch], [{}], [])[0][0]
     free = run_ranks(_measured, 1, str(path), part, [batch], [{}], [], False)[0][0][1]
-    expected, norm = _forced(path, batch)
-    assert float((free - expected).abs().max()) > 0.1, "the experts are not those that the model would choose"
+    expected, norm = _forced(path, batch, choices)
+    assert float((free - expected).abs().max()) > 0.1, "the choices are not those of the model itself"
     torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
     assert step.grad_norm == pytest.approx(norm, rel=1e-5)
 
 
-def _forced(path: Path, batch: TrainBatch) -> tuple[Tensor, float]:
+def _forced(path: Path, batch: TrainBatch, choices: Choices) -> tuple[Tensor, float]:
     """Log-probs of transformers, sample by sample, and the gradient norm of `policy_loss`."""
     models: Any = AutoModelForCausalLM
     one = models.from_pretrained(path, dtype=torch.float32).eval()
-    routes: list[Tensor] = [torch.empty(0)]
+    own: dict[str, Tensor] = {}
     for number, layer in enumerate(one.model.layers):
         if hasattr(layer.mlp, "gate"):
-            layer.mlp.gate.register_forward_hook(_force(routes, number, one.config))
+            layer.mlp.gate.register_forward_hook(_force(own, number, one.config))
+        if getattr(layer.self_attn, "indexer", None) is not None:
+            layer.self_attn.indexer.register_forward_hook(_force_keys(own, number // 2))
     rows = []
     starts = (batch.lengths.cumsum(0) - batch.lengths).tolist()
-    for start, prompt, length in zip(
-        starts, batch.prompt_lengths.tolist(), batch.lengths.tolist(), strict=True
+    for start, prompt, length, chosen in zip(
+        starts, batch.prompt_lengths.tolist(), batch.lengths.tolist(), choices, strict=True
     ):
         ids = batch.tokens[start : start + length]
-        routes[0] = batch.per_input[ROUTED_EXPERTS][start : start + length].long()
+        own |= chosen
         scores = one(ids[None]).logits[0].log_softmax(-1)
         rows.append(scores[prompt - 1 : -1].gather(1, ids[prompt:, None])[:, 0])
     log_probs = torch.cat(rows)
@@ -157,12 +212,22 @@ def _forced(path: Path, batch: TrainBatch) -> tuple[Tensor, float]:
     return log_probs.detach(), float(torch.stack(squares).sum().sqrt())
 
 
-def _force(routes: list[Tensor], layer: int, config: Any) -> Callable[..., Any]:
-    """Of the experts [T, layers, K] that lie in `routes` when the model runs."""
+def _force_keys(own: Mapping[str, Tensor], indexer: int) -> Callable[..., Any]:
+    """Of the keys [T, indexers, K] that are in `own` when the model runs; one of them stands for none."""
+
+    def hook(module: Any, args: Any, output: Tensor) -> Tensor:
+        keys = own[INDEXER_TOPK][:, indexer]
+        return torch.where(keys < 0, keys[:, :1], keys)[None].to(output)
+
+    return hook
+
+
+def _force(own: Mapping[str, Tensor], layer: int, config: Any) -> Callable[..., Any]:
+    """Of the experts [T, layers, K] that are in `own` when the model runs."""
 
     def hook(module: Any, args: Any, output: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        logits, chosen = output[0], routes[0][:, layer]
-        is_glm = config.model_type == "glm4_moe"
+        logits, chosen = output[0], own[ROUTED_EXPERTS][:, layer]
+        is_glm = config.model_type.startswith("glm")
         weights = (logits.float().sigmoid() if is_glm else logits.float().softmax(-1)).gather(1, chosen)
         weights = weights / weights.sum(-1, keepdim=True)
         return logits, weights * config.routed_scaling_factor if is_glm else weights, chosen
@@ -170,15 +235,19 @@ def _force(routes: list[Tensor], layer: int, config: Any) -> Callable[..., Any]:
     return hook
 
 
-def test_the_engines_own_choice_changes_no_bit(model: tuple[Path, Part]) -> None:
-    """In fp32 the engine chooses as the trainer does: prompt and response, through wire and batch."""
+def test_the_engines_own_choice_gives_its_log_probs(model: tuple[Path, Part]) -> None:
+    """Prompt and response, through wire and batch.
+
+    In fp32 the engine chooses the experts that the trainer does. Of keys with equal scores, which a ReLU
+    makes often where an indexer has few heads, it takes others.
+    """
     path, part = model
     engine = Local(path)
     sequences = [
         engine.sequence(str(number), [5 + number // 2, 7, 9], sampling_seed=number) for number in range(4)
     ]
     for one in sequences:
-        one.return_routed_experts = True
+        one.columns = _columns(part)
     answers = engine.run(sequences)
     samples = [
         sample_of(
@@ -189,7 +258,7 @@ def test_the_engines_own_choice_changes_no_bit(model: tuple[Path, Part]) -> None
             index=number % 2,
             rollout_id=one.rid,
             loss_mask=(1,) * len(answers[one.rid]["output_ids"]),
-            engine_columns={ROUTED_EXPERTS: answers[one.rid]["meta_info"]["routed_experts"]},
+            engine_columns={name: answers[one.rid]["meta_info"][name] for name in one.columns},
         )
         for number, one in enumerate(sequences)
     ]
@@ -204,24 +273,33 @@ def test_the_engines_own_choice_changes_no_bit(model: tuple[Path, Part]) -> None
         per_token={name: torch.ones(live) for name in ("loss_mask", "weights", "advantages")},
         per_sample={"position": torch.arange(4), "group": torch.arange(4) // 2},
     )
-    batch = with_experts(batch, samples, COLUMN)
+    batch = with_choices(batch, samples, _columns(part))
     (_, with_replay, step), (_, without, own) = (
         run_ranks(_measured, 1, str(path), part, [batch], [{}], [], replay)[0][0] for replay in (True, False)
     )
-    assert torch.equal(with_replay, without)
-    assert step == own
+    rollout = [row[0] for one in sequences for row in answers[one.rid]["meta_info"]["output_token_logprobs"]]
+    torch.testing.assert_close(with_replay, torch.tensor(rollout), atol=1e-5, rtol=0)
+    if INDEXER_TOPK in _columns(part):
+        assert float((with_replay - without).abs().max()) > 0.1
+    else:
+        assert torch.equal(with_replay, without)
+        assert step == own
 
 
 @pytest.mark.full
 def test_layouts_agree(model: tuple[Path, Part]) -> None:
     path, part = model
-    batch = _batch(8)
-    _, expected, alone = run_ranks(_measured, 1, str(path), part, [batch], [{}], [])[0][0]
+    batch, _ = _batch(_columns(part), 8)
+    layouts, taught = [*LAYOUTS, VIRTUAL], {}
+    if part.name == "glm_moe_dsa":
+        taught = {"dsa_indexer_loss_coeff": 0.5}  # which learns from the replayed keys
+        layouts = [{**layout, **taught} for layout in LAYOUTS]
+    _, expected, alone = run_ranks(_measured, 1, str(path), part, [batch], [taught], [])[0][0]
     with contextlib.ExitStack() as held:
-        ports = [held.enter_context(HeldPort()).number for _ in LAYOUTS[1:]]
-        ranks = run_ranks(_measured, 2, str(path), part, [batch], LAYOUTS, ports)
+        ports = [held.enter_context(HeldPort()).number for _ in layouts[1:]]
+        ranks = run_ranks(_measured, 2, str(path), part, [batch], layouts, ports)
     slots = torch.split(torch.arange(len(expected)), batch.response_lengths.tolist())
-    for place, layout in enumerate(LAYOUTS):
+    for place, layout in enumerate(layouts):
         for found in ranks:
             position, scores, step = found[place]
             rows = torch.cat([slots[row] for row in position.tolist()])
@@ -232,18 +310,22 @@ def test_layouts_agree(model: tuple[Path, Part]) -> None:
 
 def test_what_cannot_be_replayed_is_refused(model: tuple[Path, Part]) -> None:
     path, part = model
-    batch = _batch(2)
-    routes = batch.per_input[ROUTED_EXPERTS]
-    twice, unknown = routes.clone(), routes.clone()
-    twice[..., 1] = twice[..., 0]
-    unknown[0, 2, 0] = EXPERTS
+    batch, choices = _batch(_columns(part), 2)
+
+    def experts(change: Callable[[Tensor], Tensor], name: str = ROUTED_EXPERTS) -> TrainBatch:
+        return _given(batch, [{**choices[0], name: change(choices[0][name])}, *choices[1:]])
+
+    keys = partial(experts, name=INDEXER_TOPK)
+
     wrong = {
-        "no experts that an engine chose": None,
-        r"expected \[\d+, 4, 2\]": routes[:, :3],
-        f"chose experts from 0 to {EXPERTS}": unknown,
-        "twice": twice,
+        "the batch has none that an engine chose": replace(batch, per_item={}),
+        "sample 0 of the batch do not fit: cannot reshape": experts(lambda chosen: chosen.flatten()),
+        f"experts from 0 to {EXPERTS}": experts(lambda chosen: torch.where(chosen == 1, EXPERTS, chosen)),
+        "twice": experts(lambda chosen: chosen[:, :, :1].expand_as(chosen)),
+        "stand before the last one to train on": experts(lambda chosen: chosen[:-1]),
     }
-    given = [replace(batch, per_input={} if x is None else {ROUTED_EXPERTS: x}) for x in wrong.values()]
-    for said, one in zip(wrong, given, strict=True):
+    if INDEXER_TOPK in choices[0]:
+        wrong["token 0 has 0 keys, expected 1"] = keys(lambda chosen: torch.where(chosen == 0, -1, chosen))
+    for said, one in wrong.items():
         with pytest.raises(RuntimeError, match=said):
             run_ranks(_measured, 1, str(path), part, [one], [{}], [])

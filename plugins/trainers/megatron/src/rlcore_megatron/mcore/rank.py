@@ -61,7 +61,7 @@ class MegatronRank:
             models[name] = kind(
                 spec.model,
                 spec.optimizer,
-                replay_routing=spec.replay_routing,
+                replayed=spec.replayed,
                 writers=self._writers,
                 hooks=spec.hooks,
                 adapter=spec.adapter,

@@ -122,7 +122,7 @@ class SparseBridge(LatentBridge):
 
     def index_use(self, layer: int) -> IndexUse:
         """Whose indexer a layer uses."""
-        return IndexUse(source=layer)
+        return IndexUse(source=layer, number=layer)
 
     def sparse_layers(self) -> Sequence[bool]:
         return [kind == "sparse" for kind in self.hf_config.mlp_layer_types]

@@ -26,7 +26,13 @@ from rlcore_megatron.mcore.layers.balance import Balanced, attached, balanced_of
 from rlcore_megatron.mcore.layers.latent import Latent, LatentAttention, Replicated
 from rlcore_megatron.mcore.layers.norms import rms_norm
 from rlcore_megatron.mcore.layers.rotary import Rotary, rotate
-from rlcore_megatron.mcore.layers.sparse import attend, attention_shares, choose, index_divergence
+from rlcore_megatron.mcore.layers.sparse import (
+    attend,
+    attention_shares,
+    choose,
+    index_divergence,
+    replayed_keys,
+)
 from rlcore_megatron.mcore.packs.sequences import Sequences
 
 _NORM_EPS = 1e-6
@@ -46,10 +52,11 @@ class IndexSizes:
 class IndexUse:
     """Where a layer's choice comes from: the indexer of layer `source` (from 0), its own if `is_own`.
 
-    `is_shared`: later layers use it too.
+    `is_shared`: later layers use it too. `number`: that indexer's among all of the model, from 0.
     """
 
     source: int
+    number: int
     is_own: bool = True
     is_shared: bool = False
 
@@ -100,7 +107,8 @@ class SparseLatentAttention(LatentAttention):
         query, key, value, pack = self._heads(hidden_states, compressed, packed_seq_params)
         tokens = self._learned(packed_seq_params)
         index = None
-        if self.indexer is not None and (tokens is not None or pack.reach > self.top):
+        scores_keys = pack.reach > self.top and pack.replayed is None
+        if self.indexer is not None and (tokens is not None or scores_keys):
             with torch.set_grad_enabled(tokens is not None):
                 index = self.indexer(hidden_states.detach(), self._normed(compressed), pack)
         choice = self._choice(index, pack)
@@ -133,6 +141,9 @@ class SparseLatentAttention(LatentAttention):
     @torch.no_grad()
     def _choice(self, index: Index | None, pack: Sequences) -> Tensor | None:
         """int32 [T, K] of the rank's whole pack; None where every query sees all keys before it."""
+        if pack.replayed is not None and (index is not None or pack.reach > self.top):
+            bits = pack.replayed[:, self.use.number].to(device(), non_blocking=True)
+            return replayed_keys(bits, min(self.top, pack.reach))
         if not self.use.is_own:
             assert pack.reach <= self.top or self.use.source in pack.choices, "the stage has its indexer"
             return pack.choices.get(self.use.source)

@@ -48,6 +48,21 @@ def best_keys(scores_WnS: Tensor, sees_nS: Tensor, top: int) -> Tensor:
     return torch.where(sees_nS.expand_as(scores_WnS).gather(-1, order), order, -1)
 
 
+def replayed_keys(bits_TW: Tensor, width: int) -> Tensor:
+    """The choice int32 [T, `width`] of those positions whose bits are set; the first key where none is.
+
+    Bit b of byte w stands for position 8w + b.
+    """
+    is_chosen = (bits_TW[:, :, None] & (1 << torch.arange(8)).to(bits_TW)).flatten(1) > 0
+    rows, keys = is_chosen.nonzero(as_tuple=True)
+    counts = is_chosen.sum(1)
+    slots = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    choice = torch.full((len(bits_TW), width), -1, dtype=torch.int32, device=bits_TW.device)
+    choice[:, 0] = 0
+    choice[rows, slots] = keys.int()
+    return choice
+
+
 def attend(q_THD: Tensor, k: Tensor, v: Tensor, choice_TK: Tensor, pack: Sequences, scale: float) -> Tensor:
     """k [T, H, D], v [T, H, V] → [T, H, V]: softmax attention of each query over its chosen keys alone."""
     width, size = v.shape[-1], q_THD.shape[-1]

@@ -29,7 +29,7 @@ def narrow(part: Pack) -> Pack:
         targets=part.targets[kept],
         kept=kept,
         inputs={
-            name: tensor[places] if part.columns[name].is_sliced else tensor
+            name: tensor[places.to(tensor.device)] if part.columns[name].is_sliced else tensor
             for name, tensor in part.inputs.items()
         },
         ahead=None if part.ahead is None else _narrow_ahead(part.ahead),

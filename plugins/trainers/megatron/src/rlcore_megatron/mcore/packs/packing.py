@@ -8,9 +8,12 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.nn import functional
 
-from rlcore import Column, TrainBatch, token_ranges
+from rlcore import INDEXER_TOPK, Column, TrainBatch, token_ranges
 from rlcore_megatron.mcore.packs.context import Piece
 from rlcore_megatron.mcore.packs.sequences import keep_pieces
+
+ON_HOST = frozenset({INDEXER_TOPK})
+"""Columns that are too large for the device: a layer takes its part when it computes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,10 @@ def pack(
         rows=layout.rows.to(device),
         targets=part.tokens[token_ranges(first, part.response_lengths)].to(device),
         columns={name: part.columns[name] for name in columns},
-        inputs={name: _input(part, name, layout.source, padding).to(device) for name in columns},
+        inputs={
+            name: _input(part, name, layout.source, padding).to(None if name in ON_HOST else device)
+            for name in columns
+        },
         ahead=_ahead(part, layout.places, align, device) if ahead else None,
     )
 

@@ -55,6 +55,8 @@ class Sequences:
     """What `within` made."""
     choices: dict[int, Tensor] = field(default_factory=dict)
     """The keys that a layer's indexer chose, by its number, for the layers that share them."""
+    replayed: Tensor | None = None
+    """The keys that an engine chose, in host memory: uint8 [total, indexers, W], a bit for each position."""
 
     @classmethod
     def of(cls, params: PackedSeqParams, total: int) -> Sequences:

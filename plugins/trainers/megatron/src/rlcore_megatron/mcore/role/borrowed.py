@@ -23,7 +23,7 @@ class BorrowedRole:
     def __init__(self, policy: "Role", first: Sequence[Tensor] = ()) -> None:
         """`first`: the values of its adapter, as `adapter_values` made them; empty: it has none."""
         self._view, self._first = copy.copy(policy), first
-        self._view.replay_routing = False  # the choice was the policy's
+        self._view.replayed = frozenset()  # the choice was the policy's
 
     def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:
         """Columns as `Role.forward` gives them."""

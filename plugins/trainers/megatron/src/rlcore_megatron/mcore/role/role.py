@@ -15,7 +15,6 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from rlcore import (
-    ROUTED_EXPERTS,
     AdapterSpec,
     ModelHook,
     ModelSpec,
@@ -33,7 +32,7 @@ from rlcore_megatron.mcore.checkpoint.saving import StagedRole, load_role, stage
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore_megatron.mcore.layers.indexer import take_divergence
-from rlcore_megatron.mcore.layers.replay import check_routes, keep_routes
+from rlcore_megatron.mcore.layers.replay import keep_choices
 from rlcore_megatron.mcore.optimizer.wrappers import (
     apply_gradients,
     build_optimizer,
@@ -41,6 +40,7 @@ from rlcore_megatron.mcore.optimizer.wrappers import (
     wrap_for_gradients,
     zero_gradients,
 )
+from rlcore_megatron.mcore.packs.choices import read_choices
 from rlcore_megatron.mcore.packs.narrowing import narrow
 from rlcore_megatron.mcore.packs.packing import Pack, pack
 from rlcore_megatron.mcore.role.borrowed import BorrowedRole, adapter_values
@@ -83,16 +83,16 @@ class Role:
         spec: ModelSpec,
         optimizer: OptimizerSettings | None,
         *,
-        replay_routing: bool = False,
+        replayed: frozenset[str] = frozenset(),
         writers: dist.ProcessGroup | None = None,
         hooks: Sequence[ModelHook] = (),
         adapter: AdapterSpec | None = None,
     ) -> None:
         """`optimizer` None: a frozen model (reference, teacher), which has no gradients and no optimizer.
 
-        `replay_routing`: tokens go to the experts in the column `ROUTED_EXPERTS` of each batch, in forward
-        and backward, with weights of this model's routers (`layers.replay`). `writers`: the
-        ranks, by a group of their own that writes checkpoints beside training; None: torch's default group.
+        `replayed`: columns with an engine's choices, which layers take over in forward and backward
+        (`layers.replay`). `writers`: the ranks, by a group of their own that writes checkpoints beside
+        training; None: torch's default group.
         `hooks`: called before the optimizer is made. `adapter`: what is trained in place of the weights.
         """
         built = build_model(
@@ -108,7 +108,7 @@ class Role:
         self._frozen = Frozen(trainable) if hooks else None
         self.settings = optimizer
         self._writers = writers
-        self.replay_routing = replay_routing
+        self.replayed = replayed
         self.steps = 0
         """Optimizer steps taken: the position in the learning-rate schedule."""
         self.lr_scale = 1.0
@@ -344,9 +344,8 @@ class Role:
         # a branch that is cut sees two runs of tokens, its prompt and its own: attention knows one
         share = place.type == "cpu" and self._context_size == 1
         config = self.built.config
-        columns = (ROUTED_EXPERTS,) if self.replay_routing else ()
-        if self.replay_routing:
-            check_routes(batch, config)
+        columns = self.replayed
+        batch = read_choices(batch, columns, config, self.built.hf_config)
         mtp = None if forward_only else self._mtp
         if mtp is not None:
             mtp.start(batch)
@@ -355,7 +354,7 @@ class Role:
             pack(batch, rows, align=self._align, device=place, share=share, columns=columns, ahead=is_ahead)
             for rows in bins
         )
-        packs = [keep_routes(narrow(full), config) for full in whole]
+        packs = [keep_choices(narrow(full), config) for full in whole]
         if (self._balances or self._teaches_indexers) and not forward_only:
             scale = scale_of(batch)
             packs = [keep_balanced(part, config, scale) for part in packs]

@@ -33,7 +33,7 @@ class SwappedRole:
         """`weights`: of a model with the architecture of `policy`."""
         self._view = copy.copy(policy)
         self._view.optimizer, self._view.settings, self._view.steps = None, None, 0
-        self._view.replay_routing = False  # the choice was the policy's
+        self._view.replayed = frozenset()  # the choice was the policy's
         self._weights = weights
 
     def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The experts that the server says it chose are those of transformers' own router."""
+"""What the server says that a model chose is what transformers' own router and indexers choose."""
 
 import base64
 import shutil
@@ -12,36 +12,50 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from rlcore import INDEXER_TOPK, ROUTED_EXPERTS
 from rlcore_local.testing import Local
 from rlcore_local.weights import Weights
 from rlcore_testing.nested import FILE, joined
+from rlcore_toolkit import unpacked_keys
 
 LAYERS, TOP = 2, 2
+FAMILIES = {ROUTED_EXPERTS: "qwen3_moe", INDEXER_TOPK: "glm_moe_dsa"}
 
 
-def _found(answer: dict[str, Any]) -> Any:
-    flat = np.frombuffer(base64.b64decode(answer["meta_info"]["routed_experts"]), dtype="<i4")
-    return torch.tensor(flat).view(-1, LAYERS, TOP).sort(-1).values
+def _found(answer: dict[str, Any], column: str = ROUTED_EXPERTS) -> Any:
+    data = base64.b64decode(answer["meta_info"][column])
+    if column == INDEXER_TOPK:
+        bits = unpacked_keys(data, 1, 8)[:, 0]  # the second layer shares what the first one chose
+        return torch.tensor(np.unpackbits(bits, axis=-1, bitorder="little"))
+    return torch.tensor(np.frombuffer(data, dtype="<i4")).view(-1, LAYERS, TOP).sort(-1).values
 
 
-def _expected(path: Path, ids: list[int]) -> Any:
+def _expected(path: Path, ids: list[int], column: str = ROUTED_EXPERTS) -> Any:
     models: Any = AutoModelForCausalLM
-    model = models.from_pretrained(path, dtype=torch.float32).eval()
+    model, keys = models.from_pretrained(path, dtype=torch.float32).eval(), []
+    if column == INDEXER_TOPK:
+        model.model.layers[0].self_attn.indexer.register_forward_hook(lambda *call: keys.append(call[2][0]))
     with torch.no_grad():
-        logits = model(torch.tensor([ids]), output_router_logits=True).router_logits
-    return torch.stack([logit.topk(TOP, -1).indices for logit in logits], 1).sort(-1).values
+        output = model(torch.tensor([ids]), output_router_logits=True)
+    if column == INDEXER_TOPK:
+        bits = torch.zeros(len(ids), 64, dtype=torch.uint8).scatter_(1, keys[0].long(), 1)
+        return bits.tril()
+    return torch.stack([logit.topk(TOP, -1).indices for logit in output.router_logits], 1).sort(-1).values
 
 
+@pytest.mark.parametrize("column", FAMILIES)
 @pytest.mark.parametrize("interrupted", [False, True], ids=["", "retracted"])
-def test_experts_of_prompt_and_answer(model_path: Callable[..., Path], interrupted: bool) -> None:
-    path = model_path("qwen3_moe")
+def test_choices_of_prompt_and_answer(
+    model_path: Callable[..., Path], column: str, interrupted: bool
+) -> None:
+    path = model_path(FAMILIES[column])
     engine = Local(path, max_batch=2)
     prompts = {"a": [5, 6, 7], "b": [5, 6, 7], "c": [9], "d": [11, 12]}
     sequences = [
         engine.sequence(rid, ids, sampling_seed=number) for number, (rid, ids) in enumerate(prompts.items())
     ]
     for sequence in sequences[:3]:
-        sequence.return_routed_experts = True
+        sequence.columns = frozenset({column})
     if interrupted:
         engine.run(sequences, steps=4)
         engine.scheduler.retract()
@@ -49,15 +63,15 @@ def test_experts_of_prompt_and_answer(model_path: Callable[..., Path], interrupt
     answers = engine.run(sequences)
     for rid in "abc":
         ids = prompts[rid] + answers[rid]["output_ids"]
-        assert torch.equal(_found(answers[rid]), _expected(path, ids)[:-1])
-    assert "routed_experts" not in answers["d"]["meta_info"]
+        assert torch.equal(_found(answers[rid], column), _expected(path, ids, column)[:-1])
+    assert column not in answers["d"]["meta_info"]
 
 
 def test_an_abort_brings_what_was_taken_in(model_path: Callable[..., Path]) -> None:
     engine = Local(model_path("qwen3_moe"), max_batch=1)
     sequences = [engine.sequence(rid, [5, 6, 7]) for rid in "ab"]
     for sequence in sequences:
-        sequence.return_routed_experts = True
+        sequence.columns = frozenset({ROUTED_EXPERTS})
     engine.run(sequences, steps=2)
     engine.scheduler.abort(None)
     answers = engine.run([])
@@ -66,7 +80,7 @@ def test_an_abort_brings_what_was_taken_in(model_path: Callable[..., Path]) -> N
 
 
 def test_a_dense_model_has_none(model_path: Callable[..., Path]) -> None:
-    assert Weights(model_path("qwen3"), torch.float32, None).routed is None
+    assert Weights(model_path("qwen3"), torch.float32, None).choices.columns == set()
 
 
 def test_experts_in_one_tensor_come_one_by_one(model_path: Callable[..., Path], tmp_path: Path) -> None:
