@@ -23,7 +23,10 @@ def test_every_script_is_covered() -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCALED)
-def test_a_translated_run_trains_as_on_one_rank(run: Run, tmp_path: Path, name: str) -> None:
+def test_a_translated_run_trains_as_on_one_rank(
+    run: Run, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     settings = translated(name, load().registry).settings
     model = write_model(tmp_path, SCALED[name])
     if name in FP8:

@@ -1,4 +1,4 @@
-"""slime's run scripts: each translates, and runs whose model has a bridge pass rlcore's checks."""
+"""slime's run scripts: each translates, and passes rlcore's checks."""
 
 from pathlib import Path
 
@@ -12,11 +12,6 @@ from rlcore_cli.main import run
 from rlcore_import.translation import FlagVerdict
 
 REGISTRY = load().registry
-NO_BRIDGE: dict[str, set[str]] = {
-    "mimo-7B-rl-eagle": set(),
-}
-"""Scripts of families that rlcore lacks: what of them is not possible."""
-
 REFUSED = {"glm4.7-30B-A3B": "--ranks: found 8, expected a multiple of 16"}
 """megatron-core refuses it as well: 8 expert-parallel ranks in 2 stages take 16 GPUs, and there are 8."""
 
@@ -33,8 +28,8 @@ def test_a_script_translates(name: str) -> None:
         for row in rows
         if row.outcome.verdict in (FlagVerdict.IMPOSSIBLE, FlagVerdict.OPEN, FlagVerdict.UNKNOWN)
     }
-    assert found == NO_BRIDGE.get(name, set())
-    assert set(SIZES) | set(NO_BRIDGE) == set(RUNS)
+    assert not found
+    assert set(SIZES) == set(RUNS)
 
 
 @pytest.mark.grid
@@ -42,11 +37,9 @@ def test_a_script_translates(name: str) -> None:
 def test_its_dry_run_and_plan_are_those_of_the_table(name: str, tmp_path: Path) -> None:
     found = row(name, REGISTRY, tmp_path)
     assert found in PAGE.read_text().splitlines(), "run tests/support/slime_table.py"
-    assert ("no model family" in found) == (name not in SIZES)
-    if name in SIZES:
-        assert REFUSED.get(name, "| passes |") in found
-        on = f"{MEMORY_OF[name]} GB: " if name in MEMORY_OF else ""
-        assert NO_FIT.get(name, f"| {on}fits: train ") in found
+    assert REFUSED.get(name, "| passes |") in found
+    on = f"{MEMORY_OF[name]} GB: " if name in MEMORY_OF else ""
+    assert NO_FIT.get(name, f"| {on}fits: train ") in found
 
 
 @pytest.mark.parametrize("name", CHANGES)

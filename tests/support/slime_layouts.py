@@ -8,7 +8,7 @@ from typing import Any
 from families import DELTA_NETS, FAMILIES
 from inputs import chats, make_model, write_jsonl
 
-from rlcore_testing.mtp import publish_mtp
+from rlcore_testing.mtp import publish_mimo, publish_mtp
 from rlcore_testing.nested import make_nested
 
 PARALLEL = {
@@ -88,6 +88,7 @@ SCALED: Mapping[str, Scaled] = {
     ),
     "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=8, sizes=ALL, last=1),
     "glm4.7-30B-A3B": Scaled(model_type="glm4_moe_lite", ranks=8, sizes=ALL, last=1, mtp=True),
+    "mimo-7B-rl-eagle": Scaled(model_type="qwen2", ranks=2, sizes={"tensor": 2}, mtp=True),
     "qwen3-next-80B-A3B": Scaled(model_type="qwen3_next", ranks=8, sizes=ALL, last=1),
     "qwen3.5-27B": Scaled(
         model_type="qwen3_5_text", ranks=8, sizes={"tensor": 2, "pipeline": 2, "context": 2}, last=1
@@ -121,7 +122,7 @@ def write_model(root: Path, scaled: Scaled) -> Path:
     if kind.startswith("qwen3_5"):
         return make_nested(path, root / "nested")
     if scaled.mtp:
-        publish_mtp(path)
+        (publish_mimo if kind == "qwen2" else publish_mtp)(path)
     return path
 
 

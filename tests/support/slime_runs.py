@@ -33,6 +33,7 @@ SIZES: Mapping[str, str] = {
     "glm5.2-744B-A40B": "glm-5.2",
     "kimi-k2-Instruct": "kimi-k2",
     "kimi-k2-Thinking": "kimi-k2",
+    "mimo-7B-rl-eagle": "mimo-7b",
     "minimax-m2": "minimax-m2",
     "moonlight-16B-A3B": "moonlight-16b-a3b",
     "qwen2.5-0.5B-gb10-smoke": "qwen2.5-0.5b",
@@ -48,7 +49,7 @@ SIZES: Mapping[str, str] = {
     "qwen3.5-27B": "qwen3.5-27b",
     "qwen3.5-35B-A3B-sft": "qwen3.5-35b-a3b",
 }
-"""Script → the published size that it trains, where rlcore has the family."""
+"""Script → the published size that it trains."""
 
 
 FP8 = frozenset(

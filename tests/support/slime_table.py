@@ -2,9 +2,8 @@
 
 Run this file to write it anew: that takes half a minute.
 
-Each is translated. Where rlcore has the family of its model, its dry run is made and its layout is planned,
-for the GPUs that the script names, of 80 GB each, or of `MEMORY_OF`. The last column: the layout of
-test_slime_layouts.py.
+Each is translated, its dry run is made, and its layout is planned for the GPUs that the script names, of
+80 GB each, or of `MEMORY_OF`. The last column: the layout of test_slime_layouts.py.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slime_layouts import SCALED
-from slime_runs import RUNS, SIZES, translated, write_inputs
+from slime_runs import RUNS, translated, write_inputs
 
 from rlcore import Registry, dump_settings
 from rlcore.plugins.loader import load
@@ -72,8 +71,6 @@ def row(name: str, registry: Registry, folder: Path, more: str = "") -> str:
         str(found.settings["ranks"]),
         ", ".join(str(counts[verdict]) for verdict in VERDICTS),
     ]
-    if name not in SIZES:
-        return _joined([*cells, "no model family", "", ""])
     write_inputs(folder, name, found.settings, registry)
     (folder / "run.toml").write_text(dump_settings(found.settings))
     with contextlib.chdir(folder):

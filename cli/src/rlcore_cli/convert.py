@@ -87,7 +87,7 @@ def convert(program: Program, source: Path, out: Path, ranks: int, fp8: int | No
     for complaint in bridge_complaints(model.family, part):
         raise ConfigError(complaint)
     trainer: ConvertingTrainer = part.build()
-    spec = of_model(source, model.bridge)
+    spec = of_model(Path(model.path or source), model.bridge)
     weights = trainer.weights_in(source)
     if weights is not None:
         _to_hf(trainer, SavedWeights(spec=spec, folder=weights), out, ranks, files)

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rlcore.api.errors import ConfigError, PluginError
-from rlcore.api.part import Part, RewardPart
+from rlcore.api.part import Part, RewardPart, load
 from rlcore.api.part_config import DataConfig, ProducerConfig
 from rlcore.api.plugin_file import PluginFile
-from rlcore.api.records import Kind
+from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import parse_json
 from rlcore.compose.engine_groups import ENGINE_GROUP
@@ -113,10 +113,15 @@ def resolve_model(selection: Selection) -> ModelChoice:
     return ModelChoice(
         name=model.name,
         family=model.family,
-        path=model.path,
+        path=adopted(model.path, model.family) if model.path else None,
         bridge=resolve_part(model.entry, selection.settings()),
         hub=model.hub,
     )
+
+
+def adopted(path: str, family: ModelFamily) -> str:
+    """The directory that is read for the model directory `path`, as the family's `adopt` says."""
+    return str(load(family.adopt, family.name)(path)) if family.adopt else path
 
 
 def resolve_evals(selection: Selection, settings: Mapping[str, Setting]) -> tuple[EvalSet, ...]:

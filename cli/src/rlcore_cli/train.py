@@ -34,7 +34,7 @@ from rlcore.preparation.run_folder import CHECKPOINTS, RUN_TOML, check_new
 from rlcore.preparation.run_state import check_format
 from rlcore_cli import options
 from rlcore_cli.program import Program
-from rlcore_cli.resolve import resolve, resolve_model, resolve_part
+from rlcore_cli.resolve import adopted, resolve, resolve_model, resolve_part
 from rlcore_cli.resume import check_same_past
 from rlcore_machine import Terminated
 from rlcore_toolkit import has_gpu_here
@@ -272,7 +272,9 @@ def trainer_of(selection: Selection) -> Part[TrainerConfig]:
 
 def with_weights(model: ModelChoice) -> ModelChoice:
     """Downloads what a hub id still lacks."""
-    return replace(model, path=download(model.name), hub=False) if model.hub else model
+    if not model.hub:
+        return model
+    return replace(model, path=adopted(download(model.name), model.family), hub=False)
 
 
 def check_before_start(resolved: Inference, registry: Registry) -> None:

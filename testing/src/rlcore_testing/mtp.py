@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,46 @@ def publish_mtp(path: Path) -> dict[str, Tensor]:
             config[name] = config[name][:layer]
     for file in [*path.glob("*.safetensors"), *path.glob("*.index.json")]:
         file.unlink()
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    (path / "config.json").write_text(json.dumps(config))
+    return tensors
+
+
+MIMO = {
+    "enorm": "token_layernorm",
+    "hnorm": "hidden_layernorm",
+    "eh_proj": "input_proj",
+    "shared_head.norm": "final_layernorm",
+}
+"""What `publish_mtp` writes beside attention and MLP → MiMo's name of it."""
+
+
+def as_mimo(tensors: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]:
+    """The same, with the layer that `publish_mtp` made of number `layer` as MiMo-7B is published.
+
+    The matrix in front of it takes hidden states before embeddings. Embedding and head stand there once.
+    """
+    own, found = f"model.layers.{layer}.", {}
+    for name, tensor in tensors.items():
+        place = name.removeprefix(own).removesuffix(".weight")
+        if name.startswith(own) and place in ("embed_tokens", "shared_head.head"):
+            continue
+        whole = torch.cat(tensor.chunk(2, -1)[::-1], -1) if place == "eh_proj" else tensor
+        renamed = f"{own}{MIMO[place]}.weight" if place in MIMO else name
+        found[renamed.replace(own, "model.mtp_layers.0.")] = whole.contiguous()
+    return found
+
+
+def publish_mimo(path: Path) -> dict[str, Tensor]:
+    """Make the last layer of a Qwen2 its layer for multi-token prediction, as MiMo-7B is published.
+
+    Its config.json names code of the model's repository, which is not there. Returns all weights.
+    """
+    tensors = publish_mtp(path)
+    config = json.loads((path / "config.json").read_text())
+    tensors = as_mimo(tensors, config["num_hidden_layers"])
+    config |= {"architectures": ["MiMoForCausalLM"], "model_type": "mimo"}
+    config["auto_map"] = {"AutoConfig": "configuration_mimo.MiMoConfig"}
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
     (path / "config.json").write_text(json.dumps(config))
     return tensors

@@ -213,6 +213,10 @@ from .rank_sums import (
     rank_sums as rank_sums,
     write_together as write_together,
 )
+from .readable_copy import (
+    readable_copy as readable_copy,
+    write_file as write_file,
+)
 from .request_gate import (
     ContinuingContext as ContinuingContext,
     RequestGate as RequestGate,

@@ -91,6 +91,10 @@ class ModelFamily(Component):
     plan`. Neither imports torch. `sizes`: `package:folder` with the config.json of each published size as
     `NAME.json`, whose `_name_or_path` is its hub id.
 
+    `adopt`: `package.module:function`, for models that come with code of their own. It gets the path of a
+    directory, and returns that of one whose config.json and tokenizer transformers knows without the code,
+    such as a `rlcore_toolkit.readable_copy`.
+
     `fp32_weights`: how the names end of weights that every engine holds in fp32, whatever its dtype.
 
     `lazy_bridge`: in a run on the preset only the workers import the bridge, which saves a second of the
@@ -103,6 +107,7 @@ class ModelFamily(Component):
     preset_config: str | None = None
     facts: str | None = None
     sizes: str | None = None
+    adopt: str | None = None
     lazy_bridge: bool = False
     fp32_weights: tuple[str, ...] = ()
 

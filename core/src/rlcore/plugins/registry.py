@@ -235,7 +235,8 @@ def _check_recipe(record: Algorithm) -> str | None:
 def _check_component(kind: Kind, record: Component) -> str | None:
     factories: list[Any] = [record.factory, *([record.adapter] if record.adapter else [])]
     if isinstance(record, ModelFamily):
-        factories += filter(None, (record.preset, record.preset_config, record.facts, record.sizes))
+        optional = (record.preset, record.preset_config, record.facts, record.sizes, record.adopt)
+        factories += filter(None, optional)
     for factory in factories:
         if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'

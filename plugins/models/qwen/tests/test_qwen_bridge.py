@@ -66,3 +66,10 @@ class TestQwen2(BridgeConformance):
         name: {**fields, "head_dim": 12} for name, fields in BridgeConformance.layout_models.items()
     }
     refused: ClassVar = REFUSED
+
+
+class TestMimo(TestQwen2):
+    """MiMo's decoder; test_qwen_mtp.py has its layer for multi-token prediction."""
+
+    bridge = Part(name="mimo", factory="rlcore_qwen.mimo:MimoBridge")
+    most = 1

@@ -1,4 +1,4 @@
-"""The layer for multi-token prediction of Qwen3-Next and Qwen3.5, which stands beside the decoder."""
+"""The layer for multi-token prediction of Qwen3-Next, Qwen3.5 and MiMo, which stands beside the decoder."""
 
 import json
 import shutil
@@ -9,15 +9,16 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import PretrainedConfig, Qwen3_5TextConfig, Qwen3NextConfig
+from transformers import PretrainedConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3NextConfig
 
 from rlcore import ModelSpec, OptimizerSettings, Part
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_megatron.testing.bridge_ranks import start
+from rlcore_qwen.adopt import mimo
 from rlcore_testing.checkpoints import make_checkpoint
-from rlcore_testing.mtp import mtp_reference, publish_mtp
+from rlcore_testing.mtp import as_mimo, mtp_reference, publish_mimo, publish_mtp
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import policy_loss, random_batch
 
@@ -35,9 +36,11 @@ EXPERTS: dict[str, Any] = {
     **{"num_experts": 4, "num_experts_per_tok": 2},
     **{"moe_intermediate_size": 24, "shared_expert_intermediate_size": 16},
 }
+PLAIN = {name: MIXED[name] for name in MIXED if not name.startswith(("linear_", "layer_", "head_", "rope_"))}
 MODELS: dict[str, tuple[str, PretrainedConfig]] = {
     "next:NextBridge": ("qwen3_next", Qwen3NextConfig(**MIXED, **EXPERTS)),
     "qwen3_5:DenseBridge": ("qwen3_5", Qwen3_5TextConfig(**MIXED)),
+    "mimo:MimoBridge": ("mimo", Qwen2Config(**PLAIN)),
 }
 NAMES = {
     "enorm": "pre_fc_norm_embedding",
@@ -92,9 +95,13 @@ def _step(
 
 
 @pytest.mark.parametrize("factory", MODELS)
-def test_it_learns_by_the_formula_and_is_published_as_it_was(factory: str, tmp_path: Path) -> None:
+def test_it_learns_by_the_formula_and_is_published_as_it_was(
+    factory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On one rank, and where its embedding is on another stage than itself."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     name, config = MODELS[factory]
+    is_mimo = name == "mimo"
     plain, published, deepseek = (tmp_path / part for part in ("plain", "published", "deepseek"))
     make_checkpoint(plain, config)
     for path in (published, deepseek):
@@ -102,15 +109,15 @@ def test_it_learns_by_the_formula_and_is_published_as_it_was(factory: str, tmp_p
     torch.manual_seed(1)
     publish_mtp(deepseek)
     torch.manual_seed(1)
-    source = _published(published)
+    source = publish_mimo(published) if is_mimo else _published(published)
     loss, gradients = mtp_reference(plain, deepseek, random_batch(9), FACTOR, tmp_path / "gradients")
     bridge = Part(name=name, factory=f"rlcore_qwen.{factory}")
     for ranks, layout in ((1, {}), (2, {"pipeline_model_parallel_size": 2})):
-        found, weights, grown = run_ranks(_step, ranks, bridge, published, layout)[-1]
+        found, weights, grown = run_ranks(_step, ranks, bridge, Path(mimo(str(published))), layout)[-1]
         assert found == pytest.approx(loss, rel=1e-5)
         assert weights.keys() == source.keys()
         assert all(torch.equal(source[name], tensor) for name, tensor in weights.items())
-        for own, gradient in _qwen(gradients).items():
+        for own, gradient in (as_mimo(gradients, LAYERS) if is_mimo else _qwen(gradients)).items():
             assert gradient.abs().max() > 1e-4, own
             bound = 1e-5 * (1 + float(gradient.abs().max()))
             assert float((grown[own] - gradient).abs().max()) < bound, (ranks, own)

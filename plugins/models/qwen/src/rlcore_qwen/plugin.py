@@ -12,7 +12,7 @@ DELTA_SUGGESTS = {**TINY_SUGGESTS, "lr": 6e-3}
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """Qwen2, Qwen2.5 and Qwen3, dense, Qwen3-MoE, Qwen3-Next, and Qwen3.5, dense and with experts."""
+    """Qwen2, Qwen2.5, Qwen3 and MiMo, dense, Qwen3-MoE, Qwen3-Next, and Qwen3.5, dense and with experts."""
     yield ModelFamily(
         name="qwen3",
         factory="rlcore_qwen.bridge:QwenBridge",
@@ -36,6 +36,17 @@ def rlcore_models() -> Iterable[ModelFamily]:
         architectures=("Qwen2ForCausalLM",),
         facts="rlcore_qwen.facts:qwen2",
         sizes="rlcore_qwen:sizes",
+    )
+    yield ModelFamily(
+        name="mimo",
+        factory="rlcore_qwen.mimo:MimoBridge",
+        summary="MiMo 7B: Qwen2 with a layer for multi-token prediction",
+        config=QwenConfig,
+        trainer="megatron",
+        architectures=("MiMoForCausalLM",),
+        facts="rlcore_qwen.facts:qwen2",
+        sizes="rlcore_qwen:sizes",
+        adopt="rlcore_qwen.adopt:mimo",
     )
     yield ModelFamily(
         name="qwen3_moe",

@@ -53,6 +53,7 @@ PUBLISHED = {
     "ministral-3-3b": (3.4e9, None),  # here and below without the vision tower, which the cards count apart
     "ministral-3-8b": (8.4e9, None),
     "ministral-3-14b": (13.5e9, None),
+    "mimo-7b": (7.62e9, None),  # without the 0.21e9 of its layer for multi-token prediction
     "mistral-7b": (7.25e9, None),
     "minimax-m2": (230e9, 10e9),
     "moonlight-16b-a3b": (16e9, 3e9),
