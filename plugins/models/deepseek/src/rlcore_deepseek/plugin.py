@@ -15,12 +15,13 @@ def rlcore_models() -> Iterable[ModelFamily]:
     yield ModelFamily(
         name="deepseek_v3",
         factory="rlcore_deepseek.bridge:DeepseekBridge",
-        summary="DeepSeek-V3, V3.1 and R1: latent attention and experts",
+        summary="DeepSeek-V3, V3.1 and R1, Kimi-K2 and Moonlight: latent attention and experts",
         trainer="megatron",
         fp32_weights=ROUTER_BIAS,
         architectures=("DeepseekV3ForCausalLM",),
         facts="rlcore_deepseek.facts:deepseek_v3",
         sizes="rlcore_deepseek:sizes",
+        adopt="rlcore_deepseek.adopt:kimi",
     )
     yield ModelFamily(
         name="deepseek_v32",

@@ -158,8 +158,8 @@ def _unknown_type(hf_config: Mapping[str, Any]) -> Iterator[str]:
     if kind not in CONFIG_MAPPING:
         yield (
             f"--model: found model_type {kind!r}, which transformers knows only by code from the model's "
-            "repository, and rlcore does not run such code; if the architecture is that of another type "
-            "(Kimi-K2 is deepseek_v3), write that type into a copy of config.json, without auto_map."
+            "repository, and rlcore does not run such code; if the architecture is that of another type, "
+            "write that type into a copy of config.json, without auto_map."
         )
 
 

@@ -20,6 +20,7 @@ from rlcore_megatron.config import DIVIDED, MTP, OF_MTP, TENSOR, mtp_layers
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges import mtp, transfer
 from rlcore_megatron.mcore.bridges.files import SafetensorsDir
+from rlcore_megatron.mcore.bridges.int4 import is_int4
 from rlcore_megatron.mcore.bridges.nesting import Nesting
 from rlcore_megatron.mcore.bridges.transfer import Read, Write
 from rlcore_megatron.mcore.imports import device
@@ -90,7 +91,7 @@ class MBridge:
     windows: ClassVar[bool] = False
     """Whether the family may have layers that see a window of the sequence."""
     quantizations: ClassVar[frozenset[str]] = frozenset()
-    """Methods of `quantization_config` whose weights the family's names can read, beside FP8 blocks."""
+    """Methods of `quantization_config` that the names can read, beside FP8 blocks and INT4 groups."""
     mtp_form: ClassVar[mtp.MtpForm | None] = None
     """How checkpoints name a layer for multi-token prediction, where they may hold one."""
 
@@ -155,10 +156,11 @@ class MBridge:
             )
         quantization = getattr(hf_config, "quantization_config", None)
         method = (quantization or {}).get("quant_method")
-        if quantization and method not in self.quantizations and fp8_block(quantization) is None:
+        is_read = method in self.quantizations or is_int4(quantization) or fp8_block(quantization)
+        if quantization and not is_read:
             raise ModelError(
                 f"{self.path}: its weights are quantized by {method!r}; give the "
-                "unquantized model, or one in FP8 with a weight_block_size."
+                "unquantized model, one in FP8 with a weight_block_size, or in INT4 with symmetric groups."
             )
 
     def ropes(self, hf_config: PretrainedConfig) -> Sequence[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rlcore import FP8_SCALE_SUFFIX, Fp8Block, ModelError
+from rlcore_megatron.mcore.bridges.int4 import PACKED, SCALE, SHAPE, dequantize_int4
 from rlcore_megatron.mcore.bridges.mxfp4 import BLOCKS, SCALES, dequantize_mxfp4
 from rlcore_megatron.mcore.bridges.nesting import JoinedExpert
 from rlcore_toolkit import FP8_DTYPE, dequantize_fp8
@@ -19,7 +20,7 @@ from rlcore_toolkit import FP8_DTYPE, dequantize_fp8
 class SafetensorsDir:
     """The safetensors of a Hugging Face directory, whatever their number and index.
 
-    `block`: of its FP8 weights, which come out as fp32.
+    `block`: of its FP8 weights, which come out as fp32, as those in INT4 do.
     """
 
     def __init__(self, path: Path, block: Fp8Block | None = None) -> None:
@@ -53,11 +54,19 @@ class SafetensorsDir:
         return self._handles.keys()
 
     def __getitem__(self, name: str) -> Tensor:
+        if name + PACKED in self._handles:
+            return self._of_int4(name)
         if name not in self._handles:
             return self._of_joined(name)
         tensor = self._handles[name].get_tensor(name)
         assert isinstance(tensor, Tensor)
         return self._dequantized(name, tensor) if tensor.dtype == FP8_DTYPE else tensor
+
+    def _of_int4(self, name: str) -> Tensor:
+        try:
+            return dequantize_int4(*(self[name + suffix] for suffix in (PACKED, SCALE, SHAPE)))
+        except ValueError as error:
+            raise ModelError(f"{self.path}: the INT4 weight {name!r} has {error}.") from error
 
     def _of_joined(self, name: str) -> Tensor:
         """An expert's matrix out of the tensor of all experts of its layer."""
