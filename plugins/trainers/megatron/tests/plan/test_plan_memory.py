@@ -101,6 +101,8 @@ DELTA = {
     **{"linear_key_head_dim": 16, "linear_value_head_dim": 16, "shared_expert_intermediate_size": 32},
     "layer_types": ["linear_attention", "full_attention"],
 }
+INDEX = {"index_topk": 16, "index_n_heads": 4, "index_head_dim": 32}
+TAUGHT = {"dsa_indexer_loss_coeff": 0.5}
 WIDE = {"sliding_window": 512}
 """On a CPU, windows that are shorter than the sequences make copies of keys, which a GPU does not."""
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -120,6 +122,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt_oss": ("gpt_oss", {"head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 2, **WIDE}),
     "glm4_moe_lite": ("glm4_moe_lite", {"q_lora_rank": None, **SHARED, **LATENT}),
     "deepseek_v3": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT}),
+    "deepseek_v32": ("deepseek_v32", {"q_lora_rank": 32, **SHARED, **LATENT, **INDEX}),
     "deepseek_v3 mtp": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT, "num_hidden_layers": 3}),
     "glm4_moe mtp": ("glm4_moe", {"head_dim": 16, **SHARED, "num_hidden_layers": 3}),
 }
@@ -191,6 +194,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         (*LAYOUTS[4], "bf16", "deepseek_v3"),
         (*LAYOUTS[5], "bf16", "deepseek_v3"),
         (*LAYOUTS[6], "bf16", "deepseek_v3"),
+        (LAYOUTS[0][0], TAUGHT, "bf16 fp32", "deepseek_v32"),
+        (LAYOUTS[4][0], {**SEQUENCE, **TAUGHT}, "bf16", "deepseek_v32"),
+        (LAYOUTS[6][0], {**LAYOUTS[6][1], **TAUGHT}, "bf16 fp32", "deepseek_v32"),
         (Layout(world=1, mtp=True), MTP, "bf16 fp32", "deepseek_v3 mtp"),
         (Layout(world=2, tensor=2, sequence=True, mtp=True), {**SEQUENCE, **MTP}, "bf16", "glm4_moe mtp"),
     ],
@@ -202,14 +208,22 @@ def test_states_are_exact_and_activations_close(
     facts = read_facts(str(path), load().registry)
     # of a pipeline so many that each stage has as many open as it ever has
     count = SAMPLES if layout.pipeline > 1 else 1
+    optimizer = Optimizer(teaches_indexers=megatron.keys() >= TAUGHT.keys())
     found = run_ranks(_measure, layout.world, str(path), part, megatron, dtypes, count)
     parts = layout.context * count
     for dtype, of_ranks in zip(dtypes.split(), zip(*found, strict=True), strict=True):
-        batch = Batch(tokens=TOKENS // parts, rows=ROWS // parts, bytes=BYTES[dtype], on_cpu=True)
+        batch = Batch(
+            tokens=TOKENS // parts,
+            rows=ROWS // parts,
+            bytes=BYTES[dtype],
+            longest=PROMPT + RESPONSE - 1,
+            on_cpu=True,
+            teaches_indexers=optimizer.teaches_indexers,
+        )
         work = Workload(dtype=dtype, micro_batches=count)
         for number in range(layout.pipeline):
             ranks = [(held, bytes_) for stage, held, bytes_ in of_ranks if stage == number]
-            planned = states(facts, layout, dtype, number)
+            planned = states(facts, layout, dtype, number, optimizer)
             kept = (planned.weights, planned.gradients)
             if layout.virtual == 1:
                 assert {held[:2] for held, _ in ranks} == {kept}, "weights and gradients"
@@ -227,6 +241,7 @@ RECOMPUTED: dict[str, list[tuple[str, ...]]] = {
     "qwen3": [("core_attn", "mlp")],
     "glm4_moe": [("mlp",), ("core_attn", "shared_experts")],
     "deepseek_v3": [("core_attn",), ("mlp", "moe")],
+    "deepseek_v32": [("core_attn",)],
     "qwen3_next": [("core_attn",)],
 }
 """Modules of a layer that are computed again alone."""
@@ -259,7 +274,7 @@ def test_modules_that_are_computed_again(models: dict[str, tuple[Path, Part]], n
         saved(
             facts,
             Layout(world=1, recompute=Recompute(modules=names)),
-            Batch(tokens=TOKENS, rows=ROWS, bytes=size, on_cpu=True),
+            Batch(tokens=TOKENS, rows=ROWS, bytes=size, longest=PROMPT + RESPONSE - 1, on_cpu=True),
             0,
         )
         for size in BYTES.values()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rlcore import DeltaFacts, ExpertFacts, LatentFacts, ModelFacts
 from rlcore_megatron.plan.adapters import Adapted, adapter_numbers
 from rlcore_megatron.plan.delta import DeltaBytes
+from rlcore_megatron.plan.indexers import masks, seen_keys, taught
 from rlcore_megatron.plan.layout import Layout, Recompute
 from rlcore_toolkit import MOST_LOGITS, ROWS_AT_ONCE
 
@@ -26,17 +27,20 @@ CHUNKS = 3
 class Batch:
     """`tokens` of a micro-batch on each context-parallel rank, `rows` of which predict response tokens.
 
-    `seen`: tokens whose keys and values attention reads there; None: `tokens`. `bytes`: of a number of the
-    parameters' dtype, 4 or 2. `on_cpu`: with the CPU's kernels for fp32. `adapter`: what trains
-    in place of the weights.
+    `seen`: tokens whose keys and values attention reads there; None: `tokens`. `longest`: tokens of the
+    longest sample; None: it fills a micro-batch. `bytes`: of a number of the parameters' dtype, 4 or 2.
+    `on_cpu`: with the CPU's kernels for fp32. `adapter`: what trains in place of the weights.
+    `teaches_indexers`: those of sparse attention learn.
     """
 
     tokens: int
     rows: int
     bytes: int
     seen: int | None = None
+    longest: int | None = None
     on_cpu: bool = False
     adapter: Adapted | None = None
+    teaches_indexers: bool = False
 
     @property
     def read(self) -> int:
@@ -189,7 +193,9 @@ def _modules(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> It
         yield from _delta_net(facts.delta, layout, batch)
     else:
         yield from (
-            _latent(facts, facts.latent, layout, batch) if facts.latent else _attention(facts, layout, batch)
+            _latent(facts, facts.latent, layout, batch, number)
+            if facts.latent
+            else _attention(facts, layout, batch)
         )
     experts = facts.experts
     if experts is not None and number >= experts.first_dense:
@@ -315,7 +321,9 @@ def in_chunks(facts: ModelFacts, layout: Layout, batch: Batch) -> bool:
     return rows * columns(facts, layout) > MOST_LOGITS
 
 
-def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch) -> Iterator[_Module]:
+def _latent(
+    facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch, number: int
+) -> Iterator[_Module]:
     heads, size = facts.heads // layout.tensor, batch.bytes
     inner, value = latent.unrotated + latent.rotated, latent.value
     compressed = _norm(facts, latent.key_value, batch, output=True)
@@ -339,6 +347,11 @@ def _latent(facts: ModelFacts, latent: LatentFacts, layout: Layout, batch: Batch
         values = 2 * inner * size if padded else (latent.unrotated + value) * size
         saved = batch.tokens * heads * (2 * inner * size + values + FLOAT)
         again = batch.tokens * (made + (heads * inner * size if padded else 0))
+    if (index := latent.index) is not None:
+        keys = seen_keys(batch.tokens, batch.longest, layout.context)
+        saved, again = (kept + masks(index, batch.tokens, keys, size) for kept in (saved, again))
+        if batch.teaches_indexers and number in index.layers:
+            yield _Module(saved=split_tokens(layout, batch) * taught(facts, index, keys, size))
     yield _Module(saved=batch.tokens * output)
     yield _Module(names=_CORE, saved=saved, inputs=batch.tokens * inputs, again=again)
 

@@ -34,7 +34,9 @@ class Workload:
     def batch(self, layout: Layout) -> Batch:
         """A micro-batch of responses alone: the most that it can need."""
         tokens = math.ceil(self.tokens / layout.context)
-        return Batch(tokens=tokens, rows=tokens, bytes=BYTES[self.dtype], seen=self._seen(layout, tokens))
+        seen = self._seen(layout, tokens)
+        size = BYTES[self.dtype]
+        return Batch(tokens=tokens, rows=tokens, bytes=size, seen=seen, longest=self.longest)
 
     def _seen(self, layout: Layout, tokens: int) -> int | None:
         """By context parallelism a rank has two runs of the pack: each sees a sample up to its own end."""
@@ -239,6 +241,8 @@ def of_stage(
     roles = roles or Roles()
     others = _others(facts, layout, work, stage, roles)
     batch, waiting = work.batch(layout), _open_batches(layout, work, stage)
+    if optimizer is not None:
+        batch = replace(batch, teaches_indexers=optimizer.teaches_indexers)
     adapted = replace(batch, adapter=optimizer.adapter if optimizer else None)
     works = {
         POLICY: (
