@@ -208,7 +208,8 @@ def test_states_are_exact_and_activations_close(
     facts = read_facts(str(path), load().registry)
     # of a pipeline so many that each stage has as many open as it ever has
     count = SAMPLES if layout.pipeline > 1 else 1
-    optimizer = Optimizer(teaches_indexers=megatron.keys() >= TAUGHT.keys())
+    optimizer = optimizer_of(Fields(path, "megatron", megatron))
+    assert optimizer.teaches_indexers == (megatron.keys() >= TAUGHT.keys())
     found = run_ranks(_measure, layout.world, str(path), part, megatron, dtypes, count)
     parts = layout.context * count
     for dtype, of_ranks in zip(dtypes.split(), zip(*found, strict=True), strict=True):

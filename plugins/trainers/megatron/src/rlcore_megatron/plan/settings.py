@@ -151,7 +151,7 @@ def optimizer_of(fields: Fields) -> Optimizer:
     on_host = fields.is_on("optimizer_cpu_offload")
     narrow = [fields.text(name, "fp32") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
     kind = fields.text("optimizer", "adam")
-    teaches = fields.number(INDEXER_LOSS) > 0
+    teaches = fields.number(INDEXER_LOSS, 0) > 0
     has_narrow = fields.text("grad_reduce_in_fp32", "true").lower() == "false"
     if kind == "sgd":
         moments = 4 if fields.number("sgd_momentum", SGD_MOMENTUM) else 0
