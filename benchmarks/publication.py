@@ -32,7 +32,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlcore.api.engine import EngineLaunch
-from rlcore.api.part import load
+from rlcore.api.factory import load
 from rlcore.engines.client import EngineClient
 from rlcore.engines.engine import Engine
 from rlcore.engines.publish import Publisher

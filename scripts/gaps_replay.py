@@ -34,6 +34,7 @@ from rlcore_local.testing import Local
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_testing.checkpoints import make_checkpoint
+from rlcore_testing.parts import part_of
 from rlcore_testing.ranks import run_ranks
 
 LAYERS, EXPERTS, TOP, SAMPLES, PROMPT, RESPONSE = 8, 32, 4, 32, 16, 64
@@ -132,7 +133,7 @@ def _sample(rid: str, prompt: list[int], answer: dict[str, Any]) -> Sample:
 
 def _part(family: str) -> Part:
     entry = load().registry.find(Kind.MODEL, family, "--model")
-    return Part(name=family, factory=entry.component.factory, config=entry.component.config())
+    return part_of(entry.component)
 
 
 def _gap(trainer: Tensor, engine: Tensor) -> dict[str, float]:

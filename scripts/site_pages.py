@@ -25,11 +25,11 @@ import licenses
 
 from rlcore.api import hookspecs, part_config
 from rlcore.api.config import Config, fields_of, flag_name
-from rlcore.api.records import Kind
+from rlcore.api.records import LIST_KINDS, Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.config.fields import describe
 from rlcore.plugins.loader import Switches, load
-from rlcore.plugins.registry import LIST_KINDS, Registry
+from rlcore.plugins.registry import Registry
 from rlcore_cli import plugin
 from rlcore_cli.flags import default_text
 from rlcore_cli.main import EXIT_CODES, group
@@ -83,9 +83,9 @@ A list takes its flag once for each item. What is true or false has two flags, s
     text += "## The run\n\n" + _settings(RunConfig, "")
     for kind in Kind:
         for entry in registry().entries(kind):
-            config, name = getattr(entry.record, "config", None), entry.record.name
-            if config is not None and config.model_fields:
-                rows = _settings(config, f"{kind}.{name}." if kind in LIST_KINDS else f"{kind}.")
+            name = entry.record.name
+            if kind is not Kind.ALGORITHM and entry.component.config and entry.config.model_fields:
+                rows = _settings(entry.config, f"{kind}.{name}." if kind in LIST_KINDS else f"{kind}.")
                 text += f"\n## {kind.value} `{name}`\n\n{rows}"
     return text
 
@@ -133,7 +133,8 @@ def _commands(context: click.Context) -> Iterator[str]:
     yield _command(context)
     if isinstance(context.command, click.Group):
         for name in context.command.list_commands(context):
-            command = context.command.commands[name]
+            command = context.command.get_command(context, name)
+            assert command is not None
             yield from _commands(command.make_context(name, [], parent=context, resilient_parsing=True))
 
 

@@ -12,8 +12,8 @@ from refusals import Case, cases, sentence
 
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Switches, load
-from rlcore_cli.main import run
-from rlcore_cli.program import Function, split
+from rlcore_cli.main import ALWAYS, run
+from rlcore_cli.program import Function, LazyCommand, help_of, loaded, split, start
 from rlcore_testing.programs import ran
 
 HEAVY = ("torch", "ray", "megatron", "transformers", "sglang", "rich", "numpy", "aiohttp")
@@ -59,6 +59,30 @@ def test_answers_import_nothing_heavy(args: Sequence[str]) -> None:
     done = ran(sys.executable, "-c", code, *args)
     assert (done.returncode, done.stderr) == (0, "[]\n")
     assert done.stdout
+
+
+@pytest.mark.parametrize("args", [["--help"], ["plugins"]])
+def test_what_is_installed_is_told_without_settings_and_commands(args: Sequence[str]) -> None:
+    """No pydantic, and no module that a record names: each would be paid for at every start."""
+    code = (
+        "import sys; from rlcore_cli.main import run; run(sys.argv[1:]); known = set(sys.modules); "
+        "from rlcore_cli.main import ALWAYS; from rlcore_cli.program import Switches, start; "
+        "program = start(Switches(), ALWAYS); records = [entry.record for entry in program.plugins.entries]; "
+        "named = [getattr(one, name, '') for one in records for name in ('config', 'factory')]; "
+        "named += [getattr(command, 'factory', '') for _, command in program.commands]; "
+        "named = {str(one).partition(':')[0] for one in named} - {'', 'rlcore_cli.listing'}; "
+        "heavy = {'pydantic', 'asyncio', 'importlib.metadata', *named} & known; "
+        "print(len(named) > 100, sorted(heavy), file=sys.stderr)"
+    )
+    assert ran(sys.executable, "-c", code, *args).stderr == "True []\n"
+
+
+def test_the_line_of_a_command_is_the_first_of_its_help() -> None:
+    commands = [command for _, command in start(Switches(), ALWAYS).commands]
+    assert len(commands) > 10
+    for command in commands:
+        assert isinstance(command, LazyCommand)
+        assert (command.name, help_of(command)) == (loaded(command).name, help_of(loaded(command)))
 
 
 def test_ctrl_c_ends_the_program_in_one_line_while_it_is_still_imported() -> None:
@@ -215,7 +239,7 @@ def test_two_commands_of_one_name_are_refused(
     ("body", "said"),
     [
         ("raise OSError('gone')", "OSError: gone"),
-        ("return ['hello']", "found 'hello', expected a click.Command with a name"),
+        ("return ['hello']", "found 'hello', expected a Component, or a click.Command with a name"),
     ],
 )
 def test_a_plugin_whose_commands_fail_costs_a_warning(

@@ -44,8 +44,11 @@ def options(command: click.Command, parent: click.Context) -> Iterator[str]:
     context = command.make_context(command.name, [], parent=parent, resilient_parsing=True)
     for option in context.command.params:
         yield from (name for name in (*option.opts, *option.secondary_opts) if name.startswith("--"))
-    for inner in command.commands.values() if isinstance(command, click.Group) else ():
-        yield from options(inner, context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from options(inner, context)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from rlcore import Engine, EngineClient, EngineLaunch, Publisher
-from rlcore.api.part import load
+from rlcore.api.factory import load
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
 from rlcore_machine.network import HeldPort

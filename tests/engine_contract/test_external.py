@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from rlcore.api.engine import TOKEN_VARIABLE
 from rlcore.api.errors import ConfigError
+from rlcore.api.factory import load
 from rlcore.api.generation import Request
-from rlcore.api.part import load
 from rlcore.api.types import Sampling, Span
 from rlcore.engines.external import ExternalLauncher, Wanted, check_all
 from rlcore.engines.fleet import Fleet

@@ -9,15 +9,15 @@ import click
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
-from rlcore.api.records import Algorithm, Kind, ModelFamily
+from rlcore.api.records import LIST_KINDS, Algorithm, Kind, ModelFamily
 from rlcore.api.types import Prompt
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer, Setting
-from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
+from rlcore.plugins.registry import Entry, Registry
 from rlcore_cli import options
 from rlcore_cli.flags import Flag, of_config
 from rlcore_cli.naming import Offer, offers_called
-from rlcore_cli.program import Program
+from rlcore_cli.program import Program, loaded
 from rlcore_cli.resolve import resolve_part
 from rlcore_cli.train import program_of
 from rlcore_testing.conformance import Finding, Subject
@@ -52,6 +52,13 @@ class CheckCommand(click.Command):
             help=self.help,
         )
         return command.make_context(info_name, args, parent=parent, **extra)
+
+
+check_command = CheckCommand(
+    "check",
+    help="Test a part, or all parts of a plugin, by the conformance suite of its kind. Settings of the "
+    "part are flags, as in `rlcore train`. The exit code is 1 if a property fails.",
+)
 
 
 def _options(offers: Iterable[Offer], registry: Registry, args: Sequence[str]) -> Iterator[click.Parameter]:
@@ -128,8 +135,9 @@ def _subject(
     from rlcore_testing.conformance import Subject
 
     registry = program.plugins.registry
-    if offer.entry is None:
-        return Subject(record=offer.command, context=program)
+    if offer.command is not None:
+        return Subject(record=loaded(offer.command), context=program)
+    assert offer.entry is not None, "adapters have no suite"
     if isinstance(offer.entry.record, Algorithm):
         return Subject(record=offer.entry.record, registry=registry)
     return Subject(

@@ -54,6 +54,9 @@ class EvalCommand(click.Command):
         return command.make_context(info_name, args, parent=parent, **extra)
 
 
+eval_command = EvalCommand("eval", help="Evaluate a model on named sets. Nothing is trained.")
+
+
 def _options(selection: Selection, args: Sequence[str]) -> Iterator[click.Parameter]:
     group: dict[str, Any] = {"group": options.COMMAND}
     yield options.GroupedOption(

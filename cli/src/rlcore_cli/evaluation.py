@@ -7,11 +7,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.config import NAME, fields_of, flag_name
+from rlcore.api.config import fields_of, flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.marks import Mark
 from rlcore.api.plugin_file import PluginFile
-from rlcore.api.records import Kind
+from rlcore.api.records import LIST_KINDS, NAME, Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose import evals, models
 from rlcore.compose.evals import EVAL, EvalConfig
@@ -25,7 +25,7 @@ from rlcore.compose.selection import Selection
 from rlcore.config import layers, toml
 from rlcore.config.fields import marked
 from rlcore.config.layers import Layer, Setting
-from rlcore.plugins.registry import LIST_KINDS, Entry, Registry
+from rlcore.plugins.registry import Entry, Registry
 from rlcore_cli.flags import Flag, flags, of_config
 from rlcore_cli.resolve import pass_through, resolve_evals, resolve_model, resolve_part, resolve_rewards
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from rlcore.api.config import NAME
 from rlcore.api.errors import ConfigError
-from rlcore.api.records import Kind
+from rlcore.api.records import NAME, Kind
 from rlcore.plugins.files import place_line
 
 EVAL = "eval"

@@ -5,15 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from rlcore_cli.check import CheckCommand
+from rlcore.api.records import Component
 from rlcore_cli.naming import ADAPTER, offers
-from rlcore_cli.program import Program, help_of
-from rlcore_cli.show import show
+from rlcore_cli.program import Commands, LazyCommand, Program, help_of
 
 HEADINGS = ("kind", "name", "distribution", "version")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Commands, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def plugins(context: click.Context, as_json: bool) -> None:
@@ -33,15 +32,19 @@ def list_command(context: click.Context, as_json: bool) -> None:
     _list(context.find_object(Program), as_json)
 
 
-plugins.add_command(show)
-plugins.add_command(
-    CheckCommand(
-        "check",
-        help="Test a part, or all parts of a plugin, by the conformance suite of its kind. Settings of the "
-        "part are flags, as in `rlcore train`. The exit code is 1 if a property fails.",
-        short_help="Test a part by the conformance suite of its kind.",
-    )
-)
+for record in (
+    Component(
+        name="show",
+        factory="rlcore_cli.show:show",
+        summary="Show a part, or all parts of a plugin.",
+    ),
+    Component(
+        name="check",
+        factory="rlcore_cli.check:check_command",
+        summary="Test a part by the conformance suite of its kind.",
+    ),
+):
+    plugins.add_command(LazyCommand(record))
 
 
 def _list(program: Program | None, as_json: bool) -> None:

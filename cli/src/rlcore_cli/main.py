@@ -13,7 +13,7 @@ import click
 
 from rlcore.api.errors import PluginError, RlcoreError, did_you_mean
 from rlcore_cli import __version__, plugin
-from rlcore_cli.program import Program, early_options, help_of, split, start
+from rlcore_cli.program import Commands, Program, early_options, split, start
 from rlcore_machine import Terminated, end_process
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -76,23 +76,14 @@ def group(program: Program) -> click.Group:
     """The program's command group, with every plugin's commands."""
     commands = {str(command.name): command for _, command in program.commands}
     commands |= {name: _clashing(name, sentence) for name, sentence in program.command_clashes.items()}
-    root = _Commands(
+    root = Commands(
         "rlcore",
-        commands=dict(sorted(commands.items())),
+        commands=commands,
         params=early_options(),
         help="Reinforcement-learning post-training of language models, made of plugins.",
         epilog="The flags of a run: rlcore train --algo NAME --help",
     )
     return click.version_option(__version__, prog_name="rlcore")(root)
-
-
-class _Commands(click.Group):
-    """Commands with the whole first paragraph of their help."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, help_of(command)) for name, command in self.commands.items() if not command.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
 
 def _clashing(name: str, sentence: str) -> click.Command:

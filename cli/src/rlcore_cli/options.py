@@ -9,17 +9,15 @@ import click
 
 from rlcore.api.config import flag_name, named_field
 from rlcore.api.errors import ConfigError, did_you_mean
-from rlcore.api.records import Kind
-from rlcore.api.run_config import RunConfig
+from rlcore.api.records import LIST_KINDS, Kind
+from rlcore.api.run_config import ROLES, RunConfig
 from rlcore.api.types import Json, parse_json
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, PARTS as EVAL_PARTS
 from rlcore.compose.frozen import FROZEN
-from rlcore.compose.roles import ROLES
 from rlcore.compose.selection import CHOICES, REPEATED, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer
-from rlcore.plugins.registry import LIST_KINDS
 from rlcore_cli.flags import Flag, flags
 from rlcore_cli.program import early_options
 

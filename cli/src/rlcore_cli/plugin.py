@@ -2,24 +2,39 @@
 
 from collections.abc import Iterable
 
-import click
-
 from rlcore.api.hookspecs import hookimpl
-from rlcore.api.records import ForeignSetting
-from rlcore_cli.convert import convert, export
-from rlcore_cli.evaluate import EvalCommand
-from rlcore_cli.listing import plugins
-from rlcore_cli.train import TrainCommand
+from rlcore.api.records import Component, ForeignSetting
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """`train`, `eval`, `plugins`, `convert` and `export`."""
-    yield TrainCommand("train", help="Train a model with reinforcement learning.")
-    yield EvalCommand("eval", help="Evaluate a model on named sets. Nothing is trained.")
-    yield plugins
-    yield convert
-    yield export
+    yield Component(
+        name="train",
+        factory="rlcore_cli.train:train_command",
+        summary="Train a model with reinforcement learning.",
+    )
+    yield Component(
+        name="eval",
+        factory="rlcore_cli.evaluate:eval_command",
+        summary="Evaluate a model on named sets. Nothing is trained.",
+    )
+    yield Component(
+        name="plugins",
+        factory="rlcore_cli.listing:plugins",
+        summary="List every part that a plugin offers, and the plugins that could not be loaded.",
+    )
+    yield Component(
+        name="convert",
+        factory="rlcore_cli.convert:convert",
+        summary="Convert weights between checkpoints and Hugging Face directories, one tensor at a time.",
+    )
+    yield Component(
+        name="export",
+        factory="rlcore_cli.convert:export",
+        summary="Write the model of RUN's newest checkpoint to the folder OUT, as transformers and engines "
+        "load it.",
+    )
 
 
 @hookimpl

@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlcore.api.config import NAME, Config
-from rlcore.api.errors import ConfigError, PluginError, did_you_mean, ended, one_line
-from rlcore.api.records import Kind
-from rlcore.api.run_config import RunConfig
-from rlcore.compose.select import select, written_out
-from rlcore.config import layers, toml
-from rlcore.config.layers import Layer
+from rlcore.api.errors import ConfigError, PluginError, described, did_you_mean, ended, one_line
+from rlcore.api.factory import load as load_factory
+from rlcore.api.records import NAME, Component, Kind
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.registry import PluginInfo, clash_sentence
+
+if TYPE_CHECKING:
+    from rlcore.api.config import Config
+    from rlcore.api.run_config import RunConfig
+    from rlcore.config.layers import Layer
 
 OFF = "no:"
 OF_FUNCTIONS = re.compile(r"(eval\.[\w-]+\.)?(reward|generator)")
@@ -87,6 +88,41 @@ class Function:
         return " or ".join(forms) or "one with the parameters that a plugin's adapter knows"
 
 
+class LazyCommand(click.Command):
+    """A name and a line of help: all of a command until it is chosen."""
+
+    def __init__(self, record: Component) -> None:
+        super().__init__(record.name, short_help=record.summary)
+        self.factory = record.factory
+
+    def load(self) -> click.Command:
+        """The command itself. Raises `PluginError` where there is none."""
+        command = load_factory(self.factory, str(self.name))
+        if not isinstance(command, click.Command):
+            found = f"found {described(command)} at {self.factory}"
+            raise PluginError(f"{self.name!r}: {found}, expected a click.Command.")
+        return command
+
+
+def loaded(command: click.Command) -> click.Command:
+    """The whole command. Raises `PluginError` where there is none."""
+    return command.load() if isinstance(command, LazyCommand) else command
+
+
+class Commands(click.Group):
+    """Commands that are loaded when they are chosen. The help has the whole first paragraph of theirs."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        return loaded(command) if command else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = sorted(self.commands.items())
+        rows = [(name, help_of(command)) for name, command in commands if not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 @dataclass(frozen=True)
 class Program:
     """The loaded plugins and the switches that led to them (`click.pass_obj` hands it to a command).
@@ -112,10 +148,7 @@ class Program:
             try:
                 with redirect_stdout(sys.stderr):
                     commands: Iterable[Any] = list(implementation.function())  # type: ignore[call-overload]
-                for command in commands:
-                    if not isinstance(command, click.Command) or not command.name:
-                        raise PluginError(f"found {command!r}, expected a click.Command with a name")
-                pairs += [(info, command) for command in commands]
+                pairs += [(info, _command(command)) for command in commands]
             except Exception as error:
                 sentence = f"plugin {info.name!r} of {info} cannot give its commands: {one_line(error)}"
                 if self.switches.strict:
@@ -145,8 +178,11 @@ class Program:
         program.require_files()
         return program
 
-    def read(self, path: Path, flag: str = "--config") -> tuple["Program", Layer]:
+    def read(self, path: Path, flag: str = "--config") -> "tuple[Program, Layer]":
         """The program with the plugin files that a run's TOML names, and the settings in it."""
+        from rlcore.config import toml
+        from rlcore.config.layers import Layer
+
         values, functions = functions_of(toml.read_settings(path, flag), path)
         files = values.pop("plugin", [])
         if not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
@@ -166,9 +202,15 @@ class Program:
 
     def run_of(self, settings: Mapping[str, Any]) -> "RunFile":
         """The same for `settings` that stand in no file."""
+        from rlcore.config.layers import Layer
+
         return self._run_of(Layer(label="rlcore plan", values=settings), settings)
 
-    def _run_of(self, layer: Layer, settings: Mapping[str, Any]) -> "RunFile":
+    def _run_of(self, layer: "Layer", settings: Mapping[str, Any]) -> "RunFile":
+        from rlcore.api.run_config import RunConfig
+        from rlcore.compose.select import select, written_out
+        from rlcore.config import layers
+
         registry, values = self.plugins.registry, layer.values
         if values.get("model") not in registry.names(Kind.MODEL):  # only a preset suggests settings
             values = {name: value for name, value in values.items() if name.partition(".")[0] != "model"}
@@ -176,7 +218,7 @@ class Program:
         # its data need not be here, so a file that is there stands for them
         there = {name: __file__ for name in plain.values if DATA.fullmatch(name)}
         selection = select(
-            registry, replace(plain, values={**plain.values, **there}), Layer(label="", values={})
+            registry, replace(plain, values={**plain.values, **there}), layers.Layer(label="", values={})
         )
         return RunFile(
             program=self,
@@ -207,8 +249,17 @@ class RunFile:
 
     program: Program
     settings: Mapping[str, Any]
-    run: RunConfig
-    configs: tuple[type[Config], ...]
+    run: "RunConfig"
+    configs: "tuple[type[Config], ...]"
+
+
+def _command(found: Any) -> click.Command:
+    """The command that a hook yielded. Raises `PluginError` where it is none."""
+    if isinstance(found, Component):
+        return LazyCommand(found)
+    if not isinstance(found, click.Command) or not found.name:
+        raise PluginError(f"found {found!r}, expected a Component, or a click.Command with a name")
+    return found
 
 
 def help_of(command: click.Command) -> str:

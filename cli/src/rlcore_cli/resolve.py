@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rlcore.api.errors import ConfigError, PluginError
-from rlcore.api.part import Part, RewardPart, load
+from rlcore.api.factory import load
+from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import DataConfig, ProducerConfig
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import Kind, ModelFamily
@@ -80,13 +81,14 @@ def _producer(selection: Selection, run: RunConfig) -> Entry:
     """
     kind, kinds = Kind.PRODUCER, (selection.trains_on, run.asynchrony.is_asynchronous)
 
-    def suits(entry: Entry) -> bool:
-        return issubclass(entry.config, ProducerConfig) and entry.config.suits(*kinds)
-
-    suiting = [entry for entry in selection.registry.entries(kind) if suits(entry)]
+    suiting = [
+        entry
+        for entry, config in selection.registry.configs(kind)
+        if issubclass(config, ProducerConfig) and config.suits(*kinds)
+    ]
     offer = " or ".join(entry.record.name for entry in suiting) or "one that a plugin offers"
     chosen = selection.entries.get(kind)
-    if chosen is not None and not suits(chosen):
+    if chosen is not None and chosen not in suiting:
         what = "an asynchronous run" if run.asynchrony.is_asynchronous else "a synchronous run"
         raise ConfigError(
             f"--producer: found {chosen.record.name!r}, which does not make the rollouts of {what} on "

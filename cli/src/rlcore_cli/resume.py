@@ -6,9 +6,8 @@ from typing import Any
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.marks import Mark
-from rlcore.api.run_config import RunConfig
+from rlcore.api.run_config import ROLES, RunConfig
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.roles import ROLES
 from rlcore.config.fields import marked
 
 FREE = {*marked(RunConfig, Mark.RESUMABLE), "cluster", "tracker", "callback"}

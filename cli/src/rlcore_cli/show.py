@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from rlcore.api.config import Config, fields_of, flag_name
-from rlcore.api.records import Algorithm, Kind
+from rlcore.api.records import LIST_KINDS, Algorithm, Component, Kind
 from rlcore.plugins.installed import asked_range
-from rlcore.plugins.registry import LIST_KINDS, RULES, is_file
+from rlcore.plugins.registry import RULES, Entry, is_file
 from rlcore_cli.flags import default_text
 from rlcore_cli.naming import Offer, offers_called
 from rlcore_cli.program import Program, help_of
@@ -61,7 +61,9 @@ def _facts(offer: Offer) -> dict[str, Any]:
         facts["chosen_by"] = f"{file}--reward FILE.py:FUNCTION"
         facts["takes"] = "; ".join(", ".join(sorted(names)) for names in adapter.parameters)
         facts["made_by"], facts["made_in"] = adapter.factory_of, _file(adapter.factory_of)
-        return {**facts, "settings": list(_settings(f"{Kind.REWARD}.NAME", adapter.config))}
+        made = Component(name="NAME", factory=adapter.factory_of, summary="", config=adapter.config)
+        config = Entry(kind=Kind.REWARD, record=made, provider=provider).config
+        return {**facts, "settings": list(_settings(f"{Kind.REWARD}.NAME", config))}
     if entry is None:
         return {**facts, "run_by": f"rlcore {offer.name}"}
     record = entry.record

@@ -74,6 +74,9 @@ class TrainCommand(click.Command):
         return command.make_context(info_name, args, parent=parent, **extra)
 
 
+train_command = TrainCommand("train", help="Train a model with reinforcement learning.")
+
+
 def program_of(parent: click.Context | None) -> Program:
     """The program that a command runs in. Raises `PluginError` for a plugin file that is broken."""
     program = parent.find_object(Program) if parent is not None else None

@@ -5,12 +5,12 @@ it is asked for.
 """
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
-from rlcore.api.errors import MissingPackageError
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _own, _, _names = lazy_loader.attach_stub(__name__, __file__)
 _CLI = "rlcore-cli"
@@ -32,12 +32,16 @@ def __dir__() -> list[str]:
 @cache
 def _of_cli(name: str) -> Any:
     if name not in _brought():
+        from rlcore.api.errors import MissingPackageError
+
         raise MissingPackageError(f"rlcore.{name} needs the rlcore program: pip install {_CLI}.")
     return _brought()[name].load()
 
 
 @cache
-def _brought() -> dict[str, EntryPoint]:
+def _brought() -> "dict[str, EntryPoint]":
+    from importlib.metadata import entry_points
+
     # Of no other distribution: none may take over `rlcore.train`.
     return {
         entry.name: entry

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from refusals import Case, cases
 
-from rlcore import Kind, PluginError, __version__
+from rlcore import Kind, PluginError, RunConfig, __version__
+from rlcore.api.config import fields_of
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.installed import UNKNOWN
 from rlcore.plugins.loader import Plugins, Switches, load
+from rlcore.plugins.setting_names import NUMBERS, SETTINGS
+from rlcore_local.config import LocalConfig
 from rlcore_wandb import plugin as wandb
 
 Install = Callable[..., str]
@@ -450,3 +453,37 @@ def test_a_file_whose_imports_need_its_folder_says_how_to_use_it(tmp_path: Path)
         file.write_text(line)
         (broken,) = load(Switches(only=(), files=(file,))).broken
         assert said in broken.error
+
+
+LAZY = """
+@hookimpl
+def rlcore_engines():
+    yield Component(name="lazy", factory=f"{{__name__}}:Lazy", config="{config}", summary="an engine")
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("nowhere:Settings", "'lazy' cannot be loaded from 'nowhere:Settings': No module named 'nowhere'."),
+        ("json:JSONDecoder", "engine 'lazy' of rlcore-mine 1.2.3: config <class 'json.decoder.JSONDecoder'>"),
+    ],
+)
+def test_a_config_that_is_named_is_imported_when_its_part_is_chosen(
+    install: Install, config: str, said: str
+) -> None:
+    install("mine", LAZY.format(config=config))
+    registry = loaded("mine", "local").registry
+    assert not registry.broken
+    assert [entry.record.name for entry, _ in registry.configs(Kind.ENGINE)] == ["local"]
+    assert registry.find(Kind.ENGINE, "local", "--engine").config is LocalConfig
+    with pytest.raises(PluginError, match=re.escape(said)):
+        registry.find(Kind.ENGINE, "lazy", "--engine")
+    with pytest.raises(PluginError, match=re.escape(said)):
+        loaded("mine", strict=True)
+
+
+def test_the_names_of_settings_are_those_of_a_run() -> None:
+    fields = fields_of(RunConfig)
+    assert fields.keys() == SETTINGS
+    assert {name for name, field in fields.items() if field.annotation is float} == NUMBERS

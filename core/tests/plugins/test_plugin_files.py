@@ -43,10 +43,9 @@ def test_a_worker_gets_the_file_by_content(tmp_path: Path) -> None:
     file = tmp_path / "weighted.py"
     file.write_text(PLUGIN)
     plugins = load(Switches(only=(), files=(file,)))
-    record = plugins.registry.find(Kind.REWARD, "weighted", "--reward").component
-    part = Part(
-        name=record.name, factory=record.factory, config=record.config.model_validate({"weight": 3.5})
-    )
+    entry = plugins.registry.find(Kind.REWARD, "weighted", "--reward")
+    config = entry.config.model_validate({"weight": 3.5})
+    part = Part(name=entry.record.name, factory=entry.component.factory, config=config)
     file.unlink()
     parcel = tmp_path / "parcel"
     parcel.write_bytes(pickle.dumps((pickle.dumps(plugins.files), pickle.dumps(part))))

@@ -1,9 +1,15 @@
 """What this package offers: every name, and where it is defined."""
 
+from .attributes import (
+    attribute_fault as attribute_fault,
+)
+from .entry_points import (
+    EntryPoint as EntryPoint,
+    entry_points as entry_points,
+)
 from .fork_server import (
     Forked as Forked,
     ForkServer as ForkServer,
-    end_process as end_process,
     name_process as name_process,
 )
 from .heap import (
@@ -24,6 +30,7 @@ from .server_process import (
 )
 from .signals import (
     Terminated as Terminated,
+    end_process as end_process,
 )
 from .tasks import (
     end_tasks as end_tasks,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from rlcore_machine.heap import defer_collection, settle_heap
+from rlcore_machine.signals import end_process
 
 _MAX_REQUEST = 2**17
 _MAX_DESCRIPTORS = 8
@@ -276,18 +277,6 @@ class ForkServer:
 def name_process(name: str) -> None:
     """Set the name that `ps -o comm` and `top` show for this process; 15 characters."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()), 0, 0, 0)
-
-
-def end_process(code: int) -> NoReturn:
-    """End this process with its exit functions run and its output written, but without taking Python apart.
-
-    A library whose threads outlive the interpreter crashes there.
-    """
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 def main(control: str, leash: str, content: str, prepare: str, *preload: str) -> None:

@@ -6,8 +6,6 @@ import gc
 import sys
 from collections.abc import Iterator
 
-import psutil
-
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
@@ -59,5 +57,7 @@ def keep_memory() -> None:
 
 def used_host_memory() -> int:
     """Bytes of this host's memory that a new process could not have."""
+    import psutil
+
     memory = psutil.virtual_memory()
     return int(memory.total - memory.available)

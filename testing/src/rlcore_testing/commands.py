@@ -109,7 +109,10 @@ def _under(command: click.Command, path: list[str]) -> Iterator[tuple[list[str],
     here = [*path, str(command.name)]
     yield here, command
     if isinstance(command, click.Group):
-        for subcommand in command.commands.values():
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None, f"{' '.join(here)} {name} is listed, and not there"
             yield from _under(subcommand, here)
 
 

@@ -15,7 +15,8 @@ import psutil
 
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
-from rlcore.api.part import Part, load
+from rlcore.api.factory import load
+from rlcore.api.part import Part
 from rlcore.engines.client import EngineClient
 from rlcore.serving.servers import EngineSupervisor
 

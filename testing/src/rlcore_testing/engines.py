@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.part import load
+from rlcore.api.factory import load
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish import Publisher
 from rlcore_machine.shared_memory import shared_dir

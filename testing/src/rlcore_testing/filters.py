@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from rlcore.api.config import NAME
+from rlcore.api.records import NAME
 from rlcore.api.reward import Filter, Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
 from rlcore_testing.conformance import Conformance

@@ -14,7 +14,9 @@ from itertools import chain
 from typing import Any, ClassVar, Self
 from unittest import SkipTest
 
-from rlcore.api.config import fields_of
+from rlcore.api.config import Config, fields_of
+from rlcore.api.factory import load
+from rlcore.api.part import Part
 from rlcore.api.part_config import EngineConfig, PartConfig, TrainerConfig
 from rlcore.api.records import Component
 from rlcore.api.run_config import RunConfig
@@ -24,6 +26,13 @@ from rlcore_testing.conformance import Conformance, Subject
 FACTORY = "its factory is where its record says"
 ROLES = ("critic", "reference", "teacher")
 """The models that a run may have beside its policy."""
+
+
+def part_of(component: Component) -> Part:
+    """The part of a record, with the defaults of its settings."""
+    config: Any = component.config or Config
+    config = load(config, component.name) if isinstance(config, str) else config
+    return Part(name=component.name, factory=component.factory, config=config())
 
 
 class PartConformance(Conformance):

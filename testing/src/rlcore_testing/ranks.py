@@ -39,7 +39,7 @@ def _own_server() -> ForkServer:
 def preload(*kinds: Kind) -> list[str]:
     """What parts of these kinds ask for. A server imports it once: what it forks starts in milliseconds."""
     registry = load(Switches()).registry
-    configs = [entry.config for kind in kinds for entry in registry.entries(kind)]
+    configs = [config for kind in kinds for _, config in registry.configs(kind)]
     return [name for config in configs if issubclass(config, PassingConfig) for name in config.preload]
 
 

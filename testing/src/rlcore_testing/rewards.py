@@ -17,9 +17,9 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 from unittest import SkipTest
 
-from rlcore.api.config import NAME
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import RewardPart
+from rlcore.api.records import NAME
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Json, Messages, Prompt, RewardStatus, Sample, Score
 from rlcore.rollout.score_check import Failure, ScoreOrFailure, checked_scores

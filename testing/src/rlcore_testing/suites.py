@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rlcore.api.errors import PluginError, RlcoreError
-from rlcore.api.part import load
+from rlcore.api.factory import load
 from rlcore.api.records import Kind, ModelFamily
 from rlcore_testing.by_pytest import findings_by_pytest, require_pytest
 from rlcore_testing.conformance import Conformance, Finding, Outcome, Subject, findings, needs_pytest, why
@@ -72,8 +72,8 @@ def _bridge_suite(subject: Subject) -> str:
     """What the trainer of a bridge holds its bridges to: `bridge_suite` of its config."""
     assert subject.registry is not None, "the trainer is asked"
     record = subject.record
-    for entry in subject.registry.entries(Kind.TRAINER):
-        if entry.record.name == record.trainer and (suite := getattr(entry.config, "bridge_suite", "")):
+    for entry, config in subject.registry.configs(Kind.TRAINER):
+        if entry.record.name == record.trainer and (suite := getattr(config, "bridge_suite", "")):
             return str(suite)
     raise PluginError(
         f"model {record.name!r} is a bridge for the trainer {record.trainer!r}, which is not installed or "

@@ -1,7 +1,6 @@
 """The base of every config table: frozen, bounded, explained, unknown keys refused."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -10,11 +9,7 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypeIs
 
 from rlcore.api.diagnosis import Diagnosis
-
-NAME = re.compile(r"[a-z][a-z0-9_]*")
-"""The form of every name that users or plugins give: of parts, evaluations, frozen models, parts of a
-score.
-"""
+from rlcore.api.records import NAME
 
 
 class Config(BaseModel):

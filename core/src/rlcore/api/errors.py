@@ -7,7 +7,6 @@ Each class is also the standard-library error that it specialises.
 """
 
 import contextlib
-import difflib
 import inspect
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -154,6 +153,8 @@ def ended(sentence: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or the empty string where nothing is near."""
+    import difflib  # for an error alone
+
     bare = {candidate.lstrip("-"): candidate for candidate in known}  # dashes would make all flags alike
     word = name.lstrip("-")
     swapped = [candidate for candidate in bare if sorted(candidate) == sorted(word)]  # what fast fingers do

@@ -326,16 +326,16 @@ def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
 
 
 @hookspec
-def rlcore_commands() -> "Iterable[click.Command]":
+def rlcore_commands() -> "Iterable[Component | click.Command]":
     """Yield commands of the `rlcore` program.
 
-    Called when the program starts. It must import little.
+    Called when the program starts. `factory` names a `click.Command`, imported when the command is chosen,
+    and `summary` is its line in `rlcore --help`. A plugin file may yield the `click.Command` itself.
 
-    >>> import click
-    >>> from rlcore import hookimpl
+    >>> from rlcore import Component, hookimpl
     >>> @hookimpl
     ... def rlcore_commands():
-    ...     yield click.Command("hello", callback=lambda: click.echo("hello"))
+    ...     yield Component(name="hello", factory="my_package.command:hello", summary="Greet the world.")
     >>> [command.name for command in rlcore_commands()]
     ['hello']
     """

@@ -1,39 +1,22 @@
 """What travels to a worker: factories by name, configs by value. Workers build no plugin manager."""
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, Generic, cast
 
 from typing_extensions import TypeVar
 
 from rlcore.api.config import Config
-from rlcore.api.errors import PluginError, RlcoreError, described, faults_of, one_line
+from rlcore.api.errors import PluginError, described, faults_of
+from rlcore.api.factory import load
 from rlcore.api.part_config import RewardConfig
 
 _NAME = "_rlcore_name"
 """Attribute of a built part: the name that the user chose it by."""
 
 C = TypeVar("C", bound=Config, default=Config, covariant=True)
-
-
-def load(factory: str, name: str) -> Any:
-    """The attribute that `factory` ("package.module:attribute") names, imported now.
-
-    PluginError if there is none, or its module fails; `name`: of the part that it belongs to.
-    """
-    module, _, attribute = factory.partition(":")
-    try:
-        return reduce(getattr, attribute.split("."), importlib.import_module(module))
-    except RlcoreError:
-        raise
-    except Exception as error:
-        plain = isinstance(error, ImportError | AttributeError)
-        why = error if plain else one_line(error)
-        raise PluginError(f"{name!r} cannot be loaded from {factory!r}: {why}.") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,28 @@
 A factory is a string `package.module:attribute`, resolved only when its component is selected.
 """
 
+from __future__ import annotations
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from rlcore.api.columns import TrainsOn
-from rlcore.api.config import Config
-from rlcore.api.part_config import RewardConfig
-from rlcore.api.types import Json
+
+if TYPE_CHECKING:
+    from rlcore.api.config import Config
+    from rlcore.api.part_config import RewardConfig
+    from rlcore.api.types import Json
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""The form of every name that users or plugins give: of parts, evaluations, frozen models, parts of a
+score.
+"""
+
+CHOICE = "name"
+"""The key of a table of settings that names the part."""
 
 
 class Kind(StrEnum):
@@ -35,13 +49,18 @@ class Kind(StrEnum):
     CALLBACK = "callback"
 
 
+LIST_KINDS = tuple(map(Kind, ("correction", "reward", "filter", "model_hook", "tracker", "callback")))
+"""Kinds of which a run takes any number of parts, in order. Of every other kind it takes one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Component:
     """A part that a user chooses by name. rlcore calls `factory` with an instance of `config`.
 
     `config`: the class of its settings, derived from the base of the kind (`rlcore.RewardConfig`, …); left
-    out where there are none. `suggests`: settings of the run that come with choosing the part; a recipe, a
-    file or a flag overrides them. `default`: the part is chosen where the user chooses no other of its kind.
+    out where there are none. As "package.module:Class" it is imported when the part is chosen, which keeps
+    `rlcore --help` fast. `suggests`: settings of the run that come with choosing the part; a recipe, a file
+    or a flag overrides them. `default`: the part is chosen where the user chooses no other of its kind.
 
     `adapter`: `package.module:function`, where `factory` names a plain function. rlcore calls it with that
     function and the name of the part; it returns the factory (`RewardAdapter.factory_of`).
@@ -50,7 +69,7 @@ class Component:
     name: str
     factory: str
     summary: str
-    config: type[Config] = Config
+    config: type[Config] | str = ""
     default: bool = False
     suggests: Mapping[str, Json] = field(default_factory=dict)
     adapter: str = ""
@@ -148,13 +167,13 @@ class RewardAdapter:
 
     `parameters`: the adapter is for a function that has all parameters of one of these sets. Of several such
     adapters, the one with the largest set makes the reward. None takes a function with a parameter `config`,
-    which is a factory. `factory_of`: as `Component.adapter`. `config`: the class of the reward's settings.
+    which is a factory. `factory_of`: as `Component.adapter`. `config`: as `Component.config`.
     `expected`: what such a function looks like, for errors.
     """
 
     parameters: tuple[frozenset[str], ...]
     factory_of: str
-    config: type[RewardConfig] = RewardConfig
+    config: type[RewardConfig] | str = ""
     expected: str = ""
 
 

@@ -1,11 +1,12 @@
 """The run's own settings, in groups.
 
 A flag has the name of its field, whatever its group. Only the fields of a `Table` have its name in front.
+`plugins/setting_names.txt` lists the names, for whoever must know them without an import of this module.
 """
 
 from typing import Any, Literal, Self
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from rlcore.api.columns import REPLAYS, Input
 from rlcore.api.config import Config, fields_of, flag_name, nested, values_of
@@ -341,22 +342,22 @@ class RunConfig(Config):
         "and the gradients; all: the weights too",
         COMMON,
     )
-    sampling: SamplingOptions = SamplingOptions()
-    data: DataOptions = DataOptions()
-    optimizer: OptimizerOptions = OptimizerOptions()
-    loss: LossOptions = LossOptions()
-    kl: KlOptions = KlOptions()
-    lora: LoraOptions = LoraOptions()
-    critic: CriticOptions = CriticOptions()
-    reference: ReferenceOptions = ReferenceOptions()
-    teacher: TeacherOptions = TeacherOptions()
-    asynchrony: AsynchronyOptions = AsynchronyOptions()
-    evaluation: EvaluationOptions = EvaluationOptions()
-    checkpoints: CheckpointOptions = CheckpointOptions()
-    debug: DebugOptions = DebugOptions()
-    serving: ServingOptions = ServingOptions()
-    rewards: RewardOptions = RewardOptions()
-    limits: LimitOptions = LimitOptions()
+    sampling: SamplingOptions = Field(default_factory=SamplingOptions)
+    data: DataOptions = Field(default_factory=DataOptions)
+    optimizer: OptimizerOptions = Field(default_factory=OptimizerOptions)
+    loss: LossOptions = Field(default_factory=LossOptions)
+    kl: KlOptions = Field(default_factory=KlOptions)
+    lora: LoraOptions = Field(default_factory=LoraOptions)
+    critic: CriticOptions = Field(default_factory=CriticOptions)
+    reference: ReferenceOptions = Field(default_factory=ReferenceOptions)
+    teacher: TeacherOptions = Field(default_factory=TeacherOptions)
+    asynchrony: AsynchronyOptions = Field(default_factory=AsynchronyOptions)
+    evaluation: EvaluationOptions = Field(default_factory=EvaluationOptions)
+    checkpoints: CheckpointOptions = Field(default_factory=CheckpointOptions)
+    debug: DebugOptions = Field(default_factory=DebugOptions)
+    serving: ServingOptions = Field(default_factory=ServingOptions)
+    rewards: RewardOptions = Field(default_factory=RewardOptions)
+    limits: LimitOptions = Field(default_factory=LimitOptions)
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
@@ -397,3 +398,8 @@ class RunConfig(Config):
     def is_default(self, name: str) -> bool:
         """Whether setting `name` has its default."""
         return bool(self.values()[name] == fields_of(type(self))[name].default)
+
+
+_TABLES = RoleOptions.__subclasses__()
+ROLES = tuple(name for name, table in RunConfig.__annotations__.items() if table in _TABLES)
+"""The roles beside the policy: the names of their tables."""

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from rlcore.api.config import NAME, flag_name
+from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, did_you_mean
 from rlcore.api.part import Part
+from rlcore.api.records import NAME
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.config import layers

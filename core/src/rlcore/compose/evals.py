@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlcore.api.config import NAME, Config
+from rlcore.api.config import Config
 from rlcore.api.errors import ConfigError
 from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import DataConfig
-from rlcore.api.records import Kind
+from rlcore.api.records import NAME, Kind
 from rlcore.compose import lookup
 from rlcore.compose.lookup import DATA, TASK
 from rlcore.config import layers

@@ -199,5 +199,5 @@ def _recipes_reading(registry: Registry, column: Input) -> list[str]:
 
 def _names_reading(registry: Registry, kind: Kind, column: Input) -> list[str]:
     """The names of the parts of `kind` that read `column`."""
-    parts = [(entry.record.name, entry.config) for entry in registry.entries(kind)]
+    parts = [(entry.record.name, config) for entry, config in registry.configs(kind)]
     return [name for name, config in parts if issubclass(config, BatchConfig) and column in config.needs]

@@ -8,10 +8,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.lora import AdapterSpec
 from rlcore.api.part import ModelSpec
 from rlcore.api.roles import ModelKind, RoleSpec
-from rlcore.api.run_config import RunConfig
-
-ROLES = tuple(RunConfig().roles)
-"""The roles beside the policy."""
+from rlcore.api.run_config import ROLES, RunConfig
 
 
 def role_of(name: str) -> tuple[str, str]:

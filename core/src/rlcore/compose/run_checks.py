@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 from rlcore.api.columns import REPLAYS, TrainsOn
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
+from rlcore.api.factory import load
 from rlcore.api.marks import Mark
-from rlcore.api.part import Part, load
+from rlcore.api.part import Part
 from rlcore.api.part_config import TrainerConfig
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.roles import BASE, START
-from rlcore.api.run_config import RunConfig
+from rlcore.api.run_config import ROLES, RunConfig
 from rlcore.compose import part_checks, role_checks
 from rlcore.compose.abilities import missing, part_demands, setting_demands
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
@@ -27,7 +28,6 @@ from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
 from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
-from rlcore.compose.roles import ROLES
 from rlcore.compose.sentences import unread
 from rlcore.config.fields import marked
 from rlcore.config.layers import Setting
@@ -172,8 +172,8 @@ def _debug_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
     only = resolved.run.debug.only
     found = f"--only: found {only}, but the producer {resolved.producer.name!r} generates"
     if only == "train" and resolved.samples:
-        producers = registry.entries(Kind.PRODUCER)
-        read = [repr(each.record.name) for each in producers if getattr(each.config, "makes_batches", False)]
+        parts = registry.configs(Kind.PRODUCER)
+        read = [repr(part.record.name) for part, config in parts if getattr(config, "makes_batches", False)]
         such = f", such as {' or '.join(read)}" if read else ""
         yield f"{found} rollouts; choose a --producer that reads saved ones{such}."
     if only == "rollout":

@@ -7,14 +7,14 @@ from typing import Any
 
 from rlcore.api.columns import TrainsOn
 from rlcore.api.errors import ConfigError
-from rlcore.api.records import Algorithm, Kind
+from rlcore.api.records import LIST_KINDS, Algorithm, Kind
 from rlcore.compose import evals, frozen, lookup, models
 from rlcore.compose.lookup import DATA, TASK
 from rlcore.compose.selection import ROLLOUT_KINDS, SINGLE_KINDS, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer, Setting
 from rlcore.config.toml import NONE
-from rlcore.plugins.registry import LIST_KINDS, OPTIONAL_KINDS, Entry, Registry
+from rlcore.plugins.registry import OPTIONAL_KINDS, Entry, Registry
 
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
@@ -112,9 +112,11 @@ def default_choices(registry: Registry, kinds: Iterable[Kind], stack: Sequence[L
     clear = [kind for kind in kinds if not registry.default_clash(kind)]
     defaults = {kind.value: entry.record.name for kind in clear if (entry := registry.default(kind))}
     fields = {name.partition(".")[2] for name in layers.merge(stack) if name.startswith("cluster.")}
-    clusters = [entry for entry in registry.entries(Kind.CLUSTER) if fields <= {*entry.config.model_fields}]
-    if fields and len(clusters) == 1 and Kind.CLUSTER in clear:
-        defaults[Kind.CLUSTER.value] = clusters[0].record.name
+    if fields and Kind.CLUSTER in clear:
+        parts = registry.configs(Kind.CLUSTER)
+        clusters = [entry for entry, config in parts if fields <= {*config.model_fields}]
+        if len(clusters) == 1:
+            defaults[Kind.CLUSTER.value] = clusters[0].record.name
     return lookup.with_reward_list(Layer(label="default", values=defaults))
 
 

@@ -12,7 +12,7 @@ from rlcore.api.columns import TrainsOn
 from rlcore.api.config import Config, fields_of, flag_name, named_field
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.part_config import PassingConfig
-from rlcore.api.records import Kind
+from rlcore.api.records import LIST_KINDS, Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EVAL, EvalChoice, EvalConfig
@@ -23,7 +23,6 @@ from rlcore.compose.roles import role_of
 from rlcore.config import layers
 from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import (
-    LIST_KINDS,
     OPTIONAL_KINDS,
     PART_KINDS,
     PASSING_KINDS,
@@ -94,9 +93,9 @@ SINGLE_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind not in L
 def table_owners(registry: Registry) -> Iterator[tuple[Entry, type[PassingConfig]]]:
     """The parts that have a table of fields that pass through, selected or not."""
     for kind in PASSING_KINDS:
-        for entry in registry.entries(kind):
-            if issubclass(entry.config, PassingConfig) and entry.config.table:
-                yield entry, entry.config
+        for entry, config in registry.configs(kind):
+            if issubclass(config, PassingConfig) and config.table:
+                yield entry, config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,8 +334,8 @@ class Selection:
         if first not in (*LIST_KINDS, Kind.MODEL, *SINGLE_KINDS, Kind.SOURCE):
             return None
         kind = Kind(first)
-        entries = self.registry.entries(kind)
-        owners = [entry.record.name for entry in entries if key in entry.config.model_fields]
+        parts = self.registry.configs(kind)
+        owners = [entry.record.name for entry, config in parts if key in config.model_fields]
         if kind in LIST_KINDS:
             if rest not in owners or rest in self._names(kind):
                 return None

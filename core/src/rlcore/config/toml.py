@@ -14,14 +14,11 @@ from typing import Any
 
 from rlcore.api.config import tree_of
 from rlcore.api.errors import ConfigError
-from rlcore.api.run_config import RunConfig
-
-CHOICE = "name"
-"""The key of a table that names the part."""
+from rlcore.api.records import CHOICE, LIST_KINDS
+from rlcore.api.run_config import ROLES
 
 NESTED: Mapping[str, int] = {
-    **dict.fromkeys(("filter", "correction", "reward", "model_hook", "tracker", "callback"), 2),
-    **dict.fromkeys(("frozen", "engine_group", *RunConfig().roles), 2),
+    **dict.fromkeys((*LIST_KINDS, "frozen", "engine_group", *ROLES), 2),
     "eval": 3,
 }
 """Tables that contain tables of settings, with their depth. All other tables have depth 1."""

@@ -1,6 +1,5 @@
 """Plugin files: read from `--plugin`, and kept in the run's folder."""
 
-import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +7,6 @@ from types import FunctionType
 
 from rlcore.api.errors import PluginError
 from rlcore.api.plugin_file import PluginFile
-from rlcore.checkpoint.disk import replace_file
 
 _PLACE = re.compile(rb"\n\n(\w+)\.__code__ = \1\.__code__\.replace\(co_filename=.+, co_firstlineno=\d+\)\n\Z")
 """What `place_line` adds. It is no part of the content: the user's file may move, and change elsewhere."""
@@ -23,6 +21,8 @@ def place_line(function: FunctionType) -> str:
 
 def read(path: Path) -> PluginFile:
     """The plugin file at `path`. Raises `PluginError` where it cannot be read."""
+    import hashlib
+
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -51,6 +51,8 @@ def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
 
 def write_all(files: Iterable[PluginFile], folder: Path) -> None:
     """Write each file into `folder` under its name. A file appears whole or not at all. CheckpointError."""
+    from rlcore.checkpoint.disk import replace_file
+
     for file in files:
         with replace_file(folder / file.name) as draft:
             draft.write_bytes(file.content)

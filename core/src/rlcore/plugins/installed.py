@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from functools import cache
 
 import rlcore
+from rlcore_machine import EntryPoint, entry_points
 
 GROUP = "rlcore"
 UNKNOWN = "unknown"
@@ -20,47 +18,38 @@ One with a marker (`; extra == …`) does not match: it is optional.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Installed:
-    """An entry point, the distribution that it is of, and the range of rlcore that this asks for."""
-
-    point: EntryPoint
-    dist: str = UNKNOWN
-    version: str = "0"
-    asked: str | None = None
+class Installed(EntryPoint):
+    """A plugin: its name, its module (`value`), and the distribution that it is of."""
 
     @property
     def names(self) -> set[str]:
         """By which switches know it."""
-        return {self.point.name, self.dist}
+        return {self.name, self.dist}
 
     @property
     def unmet(self) -> str | None:
         """The range of rlcore that it asks for, if this rlcore is outside it."""
-        if self.asked is None:
-            return None
-        try:
-            is_met = SpecifierSet(self.asked).contains(rlcore.__version__, prereleases=True)
-        except InvalidSpecifier:
-            is_met = False
-        return None if is_met else self.asked
+        asked = asked_range(self.requires)
+        return None if asked is None or _is_met(asked) else asked
 
 
 def installed() -> list[Installed]:
     """By name: the order in which plugins were installed must not decide anything."""
-    return sorted(map(_read, entry_points(group=GROUP)), key=lambda one: (one.point.name, one.dist))
+    found = [
+        Installed(**{**vars(point), "dist": point.dist or UNKNOWN, "version": point.version or "0"})
+        for point in entry_points(GROUP)
+    ]
+    return sorted(found, key=lambda one: (one.name, one.dist))
 
 
-def _read(point: EntryPoint) -> Installed:
-    dist = point.dist
-    if dist is None or not (dist.read_text("METADATA") or dist.read_text("PKG-INFO")):
-        return Installed(point=point)  # what is left of one that was removed may have no metadata
-    # Once: each property of a distribution reads and parses its whole file.
-    metadata = dist.metadata
-    requires = metadata.get_all("Requires-Dist") or ()
-    return Installed(
-        point=point, dist=metadata["Name"], version=metadata["Version"], asked=asked_range(requires)
-    )
+@cache
+def _is_met(asked: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(asked).contains(rlcore.__version__, prereleases=True)
+    except InvalidSpecifier:
+        return False
 
 
 def asked_range(requires: Iterable[str]) -> str | None:

@@ -23,10 +23,9 @@ import pluggy
 
 import rlcore
 from rlcore.api import hookspecs
-from rlcore.api.config import NAME
 from rlcore.api.errors import PluginError, described, did_you_mean, ended, one_line
 from rlcore.api.plugin_file import PluginFile, import_plugin_file
-from rlcore.api.records import Component, ForeignSetting, Kind
+from rlcore.api.records import NAME, Component, ForeignSetting, Kind
 from rlcore.plugins import files
 from rlcore.plugins.installed import UNKNOWN, Installed, installed
 from rlcore.plugins.registry import (
@@ -120,7 +119,7 @@ def load(
     kept = keep or {}
     found = installed()
     points = [one for one in found if not _is_kept(one, kept)]
-    own = {one.point.name: one for one in found if _is_kept(one, kept)}
+    own = {one.name: one for one in found if _is_kept(one, kept)}
     _check_switches(switches, points, kept)
     plugin_files = files.read_all(switches.files)
     loader = _Loader(warn)
@@ -156,7 +155,17 @@ def load(
     )
     for clash in plugins.registry.clashes if switches.strict else ():
         raise PluginError(clash)
+    for entry in plugins.entries if switches.strict else ():
+        _ = entry.kind is Kind.ALGORITHM or entry.config  # raises where it cannot be imported
     return plugins
+
+
+class _Manager(pluggy.PluginManager):
+    """Looks for hooks among functions alone: to look at every name of a module closely takes time."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        is_function = inspect.isfunction(vars(plugin).get(name))
+        return super().parse_hookimpl_opts(plugin, name) if is_function else None
 
 
 class _Loader:
@@ -164,7 +173,7 @@ class _Loader:
 
     def __init__(self, warn: Callable[[str], object]) -> None:
         self._warn = warn
-        self.manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self.manager = _Manager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         self.infos: list[PluginInfo] = []
         self.broken: list[Broken] = []
@@ -281,9 +290,9 @@ def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
 
 
 def _add_installed(loader: _Loader, one: Installed, others: Iterable[Installed]) -> None:
-    name = one.point.name
-    info = PluginInfo(name=name, dist=one.dist, version=one.version, origin=one.point.value)
-    rivals = sorted({f"{rival.dist} {rival.version}" for rival in others if rival.point.name == name})
+    name = one.name
+    info = PluginInfo(name=name, dist=one.dist, version=one.version, origin=one.value)
+    rivals = sorted({f"{rival.dist} {rival.version}" for rival in others if rival.name == name})
     if name in (known.name for known in loader.infos):
         loader.reject(info, f"the name {name!r} is rlcore's own; choose another")
     elif len(rivals) > 1:
@@ -295,7 +304,7 @@ def _add_installed(loader: _Loader, one: Installed, others: Iterable[Installed])
             f"install a release of {one.dist} for this one",
         )
     else:
-        loader.add(info, one.point.load)
+        loader.add(info, partial(import_module, one.value))
 
 
 def _check_switches(switches: Switches, points: Iterable[Installed], kept: Collection[str]) -> None:
@@ -309,7 +318,7 @@ def _check_switches(switches: Switches, points: Iterable[Installed], kept: Colle
 
 
 def _is_kept(one: Installed, kept: Mapping[str, ModuleType]) -> bool:
-    return one.point.name in kept and one.point.value == kept[one.point.name].__name__
+    return one.name in kept and one.value == kept[one.name].__name__
 
 
 def _functions(info: PluginInfo, module: ModuleType, adapters: Iterable[Adapter]) -> Iterator[Entry]:

@@ -1,26 +1,18 @@
 """Names → records. A name is unique in its kind; a clash names both providers."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
-from rlcore.api.config import NAME, Config, fields_of
 from rlcore.api.errors import PluginError, described, did_you_mean
-from rlcore.api.part_config import (
-    AdvantageConfig,
-    ClusterConfig,
-    CorrectionConfig,
-    DataConfig,
-    EngineConfig,
-    FilterConfig,
-    LossConfig,
-    ProducerConfig,
-    RewardConfig,
-    TrainerConfig,
-    ValueLossConfig,
-)
+from rlcore.api.factory import load
 from rlcore.api.records import (
+    CHOICE,
+    LIST_KINDS,
+    NAME,
     Algorithm,
     Component,
     ForeignSetting,
@@ -30,43 +22,44 @@ from rlcore.api.records import (
     RewardAdapter,
     Source,
 )
-from rlcore.api.run_config import RunConfig
-from rlcore.config.toml import CHOICE, NESTED
+from rlcore.plugins.setting_names import NUMBERS, SETTINGS
 
-RUN_FIELDS = fields_of(RunConfig)
+if TYPE_CHECKING:
+    from rlcore.api.config import Config
 
 
 @dataclass(frozen=True)
 class KindRules:
     """What holds for one kind.
 
-    `hook`: the registration hook that yields its `record`s. `config`: the base class of a part's config.
+    `hook`: the registration hook that yields its `record`s. `config`: the base class of a part's config, in
+    `rlcore.api.part_config`, which is imported when a part is chosen; empty: `rlcore.Config`.
     `in_recipe`: a recipe may name a part. `has_default`: a part may be chosen where the user chooses none.
     """
 
     hook: str
     record: type[Record] = Component
-    config: type[Config] = Config
+    config: str = ""
     in_recipe: bool = False
     has_default: bool = False
 
 
 RULES: Mapping[Kind, KindRules] = {
     Kind.ALGORITHM: KindRules("rlcore_algorithms", Algorithm),
-    Kind.ADVANTAGE: KindRules("rlcore_advantages", config=AdvantageConfig, in_recipe=True),
-    Kind.LOSS: KindRules("rlcore_losses", config=LossConfig, in_recipe=True),
-    Kind.VALUE_LOSS: KindRules("rlcore_value_losses", config=ValueLossConfig, in_recipe=True),
-    Kind.CORRECTION: KindRules("rlcore_corrections", config=CorrectionConfig, in_recipe=True),
+    Kind.ADVANTAGE: KindRules("rlcore_advantages", config="AdvantageConfig", in_recipe=True),
+    Kind.LOSS: KindRules("rlcore_losses", config="LossConfig", in_recipe=True),
+    Kind.VALUE_LOSS: KindRules("rlcore_value_losses", config="ValueLossConfig", in_recipe=True),
+    Kind.CORRECTION: KindRules("rlcore_corrections", config="CorrectionConfig", in_recipe=True),
     Kind.GENERATOR: KindRules("rlcore_generators", in_recipe=True, has_default=True),
     # A default reward counts only for tasks (`--task`).
-    Kind.REWARD: KindRules("rlcore_rewards", config=RewardConfig, in_recipe=True, has_default=True),
-    Kind.FILTER: KindRules("rlcore_filters", config=FilterConfig, in_recipe=True),
+    Kind.REWARD: KindRules("rlcore_rewards", config="RewardConfig", in_recipe=True, has_default=True),
+    Kind.FILTER: KindRules("rlcore_filters", config="FilterConfig", in_recipe=True),
     Kind.MODEL: KindRules("rlcore_models", ModelFamily),
-    Kind.ENGINE: KindRules("rlcore_engines", config=EngineConfig, in_recipe=True, has_default=True),
-    Kind.TRAINER: KindRules("rlcore_trainers", config=TrainerConfig, in_recipe=True, has_default=True),
-    Kind.CLUSTER: KindRules("rlcore_clusters", config=ClusterConfig, has_default=True),
+    Kind.ENGINE: KindRules("rlcore_engines", config="EngineConfig", in_recipe=True, has_default=True),
+    Kind.TRAINER: KindRules("rlcore_trainers", config="TrainerConfig", in_recipe=True, has_default=True),
+    Kind.CLUSTER: KindRules("rlcore_clusters", config="ClusterConfig", has_default=True),
     Kind.SOURCE: KindRules("rlcore_sources", Source, has_default=True),
-    Kind.PRODUCER: KindRules("rlcore_producers", config=ProducerConfig, in_recipe=True, has_default=True),
+    Kind.PRODUCER: KindRules("rlcore_producers", config="ProducerConfig", in_recipe=True, has_default=True),
     Kind.MODEL_HOOK: KindRules("rlcore_model_hooks"),
     Kind.TRACKER: KindRules("rlcore_trackers"),
     Kind.CALLBACK: KindRules("rlcore_callbacks"),
@@ -77,9 +70,6 @@ PART_KINDS = tuple(kind for kind, rules in RULES.items() if rules.in_recipe)
 
 RUN_KINDS = (Kind.CLUSTER, Kind.MODEL_HOOK, Kind.TRACKER, Kind.CALLBACK)
 """Kinds whose parts have nothing to do with the recipe."""
-
-LIST_KINDS = tuple(kind for kind in (*PART_KINDS, *RUN_KINDS) if kind in NESTED)
-"""Kinds of which a run takes any number of parts, in order. Of every other kind it takes one."""
 
 REQUIRED_LISTS = (Kind.REWARD,)
 """The kinds of `LIST_KINDS` of which a run on rollouts needs at least one part."""
@@ -92,6 +82,7 @@ PASSING_KINDS = (Kind.ENGINE, Kind.TRAINER)
 
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_SOURCE = "a source is either a task, or has a config derived from rlcore.DataConfig"
 
 FILE_VERSION = "sha256:"
 """How the version of a plugin file begins."""
@@ -156,11 +147,19 @@ class Entry:
         assert isinstance(self.record, Algorithm)
         return self.record
 
-    @property
-    def config(self) -> type[Config]:
-        """The class of its settings: the base of its kind for a part that names none."""
-        own = self.component.config
-        return RULES[self.kind].config if own is Config else own
+    @cached_property
+    def config(self) -> "type[Config]":
+        """The class of its settings: the base of its kind for a part that names none.
+
+        Raises `PluginError` where it is given as a text, and cannot be imported or does not fit.
+        """
+        record = self.component
+        config: Any = record.config or _base(self.kind)
+        if isinstance(config, str):
+            config = load(config, record.name)
+            if fault := _config_fault(self.kind, record, config):
+                raise PluginError(f"{self.kind} {record.name!r} of {self.provider}: {fault}.")
+        return cast("type[Config]", config)
 
     @property
     def is_data_source(self) -> bool:
@@ -221,10 +220,10 @@ def _check_recipe(record: Algorithm) -> str | None:
         if kind not in PART_KINDS:
             return f"found a part {kind!r}, expected one of {', '.join(PART_KINDS)}"
     for key in record.settings:
-        if key not in RUN_FIELDS:
-            return f"settings: {key!r} is no setting of a run.{did_you_mean(key, RUN_FIELDS)}"
+        if key not in SETTINGS:
+            return f"settings: {key!r} is no setting of a run.{did_you_mean(key, SETTINGS)}"
     for key in record.scales:
-        if key not in RUN_FIELDS or RUN_FIELDS[key].annotation is not float:
+        if key not in NUMBERS:
             return f"scales: {key!r} is no setting of a run that is a number"
     for kind, names in record.parts.items():
         if isinstance(names, str) == (kind in LIST_KINDS):
@@ -242,18 +241,40 @@ def _check_component(kind: Kind, record: Component) -> str | None:
             return f'factory {factory!r}, expected a text "package.module:attribute"'
     if record.default and not RULES[kind].has_default:
         return f"default: no {kind} is chosen unasked"
-    base = RULES[kind].config
-    is_derived = isinstance(record.config, type) and issubclass(record.config, base)
-    if record.config is not Config and not is_derived:
-        return f"config {record.config!r}, expected a class derived from {base.__module__}.{base.__name__}"
-    if isinstance(record, Source) and record.task == issubclass(record.config, DataConfig):
-        return "a source is either a task, or has a config derived from rlcore.DataConfig"
+    if isinstance(record.config, str):
+        if record.config and not _FACTORY.fullmatch(record.config):
+            return f'config {record.config!r}, expected a class, or a text "package.module:Class"'
+        if not record.config and isinstance(record, Source) and not record.task:
+            return _SOURCE
+    elif fault := _config_fault(kind, record, record.config):
+        return fault
     parts = PART_KINDS if isinstance(record, ModelFamily | Source) else ()
-    known = {*RUN_FIELDS, *(kind.value for kind in parts)}
+    known = {*SETTINGS, *(kind.value for kind in parts)}
     for key in record.suggests:
         if key not in known:
             return f"suggests {key!r}, which is no setting of a run.{did_you_mean(key, known)}"
-    if CHOICE in record.config.model_fields:
+    return None
+
+
+def _base(kind: Kind) -> "type[Config]":
+    """The base class of the configs of `kind`."""
+    from rlcore.api import part_config
+
+    return cast("type[Config]", getattr(part_config, RULES[kind].config or "Config"))
+
+
+def _config_fault(kind: Kind, record: Component, config: object) -> str | None:
+    """Why `config` is no class of settings for `record`; None: it is one."""
+    from rlcore.api.config import Config
+    from rlcore.api.part_config import DataConfig
+
+    base = _base(kind)
+    if not (isinstance(config, type) and issubclass(config, base)) and config is not Config:
+        return f"config {config!r}, expected a class derived from {base.__module__}.{base.__name__}"
+    assert issubclass(config, Config)
+    if isinstance(record, Source) and record.task == issubclass(config, DataConfig):
+        return _SOURCE
+    if CHOICE in config.model_fields:
         return f"its config has a field {CHOICE!r}, which a run.toml uses for the choice itself"
     return None
 
@@ -298,6 +319,15 @@ class Registry:
         entries = [entry for (of, _), entry in self._entries.items() if kind in (None, of)]
         return sorted(entries, key=lambda entry: (list(Kind).index(entry.kind), entry.record.name))
 
+    def configs(self, kind: Kind) -> "Iterator[tuple[Entry, type[Config]]]":
+        """The parts of one kind, each with the class of its settings.
+
+        Without those whose class cannot be imported, of which `find` tells whoever chooses them.
+        """
+        for entry in self.entries(kind):
+            with suppress(PluginError):
+                yield entry, entry.config
+
     def names(self, kind: Kind) -> list[str]:
         """The names of one kind, sorted."""
         return sorted(name for of, name in self._entries if of is kind)
@@ -328,7 +358,7 @@ class Registry:
         if len(sources) > 1:
             providers = [entry.provider for entry in sources[:2]]
             raise PluginError(f"{asked}: {clash_sentence('a source that reads data', *providers)}")
-        return sources[0]
+        return self.find(Kind.SOURCE, sources[0].record.name, asked)
 
     def find(self, kind: Kind, name: str, asked: str) -> Entry:
         """The entry of `name`. `asked`: the flag or the key of a file, for the error.
@@ -341,6 +371,7 @@ class Registry:
                 what = f"what makes a {kind} of the function {name!r}"
                 both = clash_sentence(what, *entry.adapted_by[:2], of_file="leave the file out")
                 raise PluginError(f"{asked}: {both}")
+            _ = kind is Kind.ALGORITHM or entry.config  # raises where it cannot be imported
             return entry
         if (kind, name) in self._clashes:
             raise PluginError(f"{asked}: {self._clashes[kind, name]}")

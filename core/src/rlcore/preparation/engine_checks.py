@@ -6,7 +6,7 @@ from typing import Any
 from rlcore.api.columns import REPLAYS
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
-from rlcore.api.part import load
+from rlcore.api.factory import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.engines.engine import Engine

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from rlcore.api.errors import ConfigError, DataError, ModelError
+from rlcore.api.factory import load
 from rlcore.api.model_facts import ModelFacts
-from rlcore.api.part import ModelSpec, built, load
+from rlcore.api.part import ModelSpec, built
 from rlcore.api.run_config import RunConfig
 from rlcore.api.sources import DrawingSource, Prompts
 from rlcore.api.trainer import ConvertingTrainer, Trainer

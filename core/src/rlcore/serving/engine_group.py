@@ -12,7 +12,7 @@ from typing import Any
 from rlcore.api.cluster import Cluster
 from rlcore.api.engine import EngineLaunch
 from rlcore.api.errors import EngineError
-from rlcore.api.part import load
+from rlcore.api.factory import load
 from rlcore.checkpoint.disk import writing
 from rlcore.engines import external
 from rlcore.engines.adapter_probe import AdapterProbe

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import EngineError, RlcoreError
-from rlcore.api.part import Part, load
+from rlcore.api.factory import load
+from rlcore.api.part import Part
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.workers.actors import BEAT_SECONDS, FIRST_SECONDS, watched, within
 from rlcore_machine.network import HeldPort

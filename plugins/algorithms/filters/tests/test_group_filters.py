@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from rlcore.api.config import Config
 from rlcore.api.errors import DataError
-from rlcore.api.part import Part
 from rlcore.api.records import Component, Kind
 from rlcore.api.reward import Filter, Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Sample, Score, Span
@@ -25,6 +24,7 @@ from rlcore_filters.config import (
     StalenessConfig,
 )
 from rlcore_filters.filters import Duplicates, Overlong, Prefer, RewardRange, Staleness
+from rlcore_testing.parts import part_of
 from rlcore_testing.samples import sample_of
 
 PROMPT = Prompt(prompt_id="p", text="?")
@@ -294,7 +294,7 @@ def of_group(
 @pytest.mark.parametrize("component", list(plugin.rlcore_filters()), ids=lambda component: component.name)
 def test_each_component_is_made_from_its_defaults(component: Component) -> None:
     assert check(Kind.FILTER, component) is None
-    Part(name=component.name, factory=component.factory, config=component.config()).build()
+    part_of(component).build()
 
 
 AT = "--filter.overlong"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore import Component, Config, Group, Part, Prompt, RunConfig, Score
+from rlcore import Component, Config, Group, Prompt, RunConfig, Score
 from rlcore_grpo import plugin
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import (
@@ -23,6 +23,7 @@ from rlcore_grpo.config import (
 )
 from rlcore_grpo.filters import ZeroStd
 from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.parts import part_of
 from rlcore_testing.samples import sample_of
 from rlcore_testing.tensors import one_each, scored
 
@@ -129,11 +130,11 @@ def components() -> list[Component]:
 
 @pytest.mark.parametrize("component", components(), ids=lambda component: component.name)
 def test_each_component_is_made_from_its_defaults(component: Component) -> None:
-    Part(name=component.name, factory=component.factory, config=component.config()).build()
+    part_of(component).build()
 
 
 def test_recipes_name_parts_and_settings_that_exist() -> None:
-    configs = {component.name: component.config for component in components()}
+    configs = {component.name: type(part_of(component).config) for component in components()}
     recipes = list(plugin.rlcore_algorithms())
     assert {recipe.name: (*map(recipe.parts.get, KINDS), recipe.tables) for recipe in recipes} == {
         "grpo": ("grpo", "ppo_clip", [], {}),

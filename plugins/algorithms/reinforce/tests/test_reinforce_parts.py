@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 import rlcore_grpo.plugin
-from rlcore import AdvantageConfig, Component, Config, Kind, Part, RunConfig, TokenOutputs
+from rlcore import Component, Config, Kind, RunConfig, TokenOutputs
 from rlcore.learning.advantages import prepare
 from rlcore.learning.objective import Objective
 from rlcore.plugins.registry import check
@@ -17,6 +17,7 @@ from rlcore_reinforce.advantage import LeaveOneOut
 from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
 from rlcore_reinforce.loss import Reinforce
 from rlcore_testing.losses import LossConformance
+from rlcore_testing.parts import part_of
 from rlcore_testing.tensors import f64, gradient, loss_inputs, responses
 
 
@@ -66,7 +67,7 @@ def components() -> list[Component]:
 
 @pytest.mark.parametrize("component", components(), ids=lambda component: component.factory)
 def test_each_component_is_made_from_its_defaults(component: Component) -> None:
-    Part(name=component.name, factory=component.factory, config=component.config()).build()
+    part_of(component).build()
 
 
 def test_records_are_well_formed() -> None:
@@ -104,9 +105,8 @@ def test_the_presets_entropy_bonus_shrinks_with_unscaled_advantages() -> None:
 
 def test_only_what_compares_siblings_needs_a_group() -> None:
     needs = {
-        component.name: component.config.min_group_size
+        component.name: part_of(component).config.min_group_size  # type: ignore[attr-defined] # an AdvantageConfig
         for component in plugin.rlcore_advantages()
-        if issubclass(component.config, AdvantageConfig)
     }
     assert needs == {
         "reinforce": 1,

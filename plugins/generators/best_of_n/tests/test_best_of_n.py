@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from rlcore import EngineContext, GenerationStatus, Generator, Part, Prompt, RewardStatus, Sample, Sampling
+from rlcore import EngineContext, GenerationStatus, Generator, Prompt, RewardStatus, Sample, Sampling
 from rlcore_best_of_n.config import BestOfNConfig
 from rlcore_best_of_n.generator import BestOfN
 from rlcore_best_of_n.plugin import rlcore_generators
 from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.parts import part_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 
 SAID = ("aa", "abc", "abcd", "abcd", "")
@@ -93,7 +94,6 @@ async def test_evaluation_has_one_candidate(rollout_id: str) -> None:
 
 def test_the_component_builds_the_generator() -> None:
     (component,) = rlcore_generators()
-    config = component.config(n=2)  # type: ignore[call-arg] # the class of the component
-    assert isinstance(Part(name="x", factory=component.factory, config=config).build(), BestOfN)
+    assert isinstance(part_of(component).build(), BestOfN)
     with pytest.raises(ValueError, match="greater than or equal to 2"):
         BestOfNConfig(n=1)

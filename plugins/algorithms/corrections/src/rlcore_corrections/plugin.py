@@ -3,18 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_corrections.config import (
-    ClipCovConfig,
-    DecoupledConfig,
-    DivergenceConfig,
-    IcePopConfig,
-    M2poConfig,
-    MisConfig,
-    OpsmConfig,
-    SelfNormalizedConfig,
-    TisConfig,
-    TopEntropyConfig,
-)
 
 
 @hookimpl
@@ -24,59 +12,59 @@ def rlcore_corrections() -> Iterable[Component]:
         name="tis",
         factory="rlcore_corrections.weights:Tis",
         summary="truncated importance weight of each token, trainer over engine",
-        config=TisConfig,
+        config="rlcore_corrections.config:TisConfig",
     )
     yield Component(
         name="mis",
         factory="rlcore_corrections.weights:Mis",
         summary="importance weight of token or sequence, truncated, clipped or masked, with a veto",
-        config=MisConfig,
+        config="rlcore_corrections.config:MisConfig",
     )
     yield Component(
         name="icepop",
         factory="rlcore_corrections.weights:IcePop",
         summary="leave out tokens on which trainer and engine disagree",
-        config=IcePopConfig,
+        config="rlcore_corrections.config:IcePopConfig",
     )
     yield Component(
         name="divergence",
         factory="rlcore_corrections.weights:Divergence",
         summary="leave out tokens or samples by an estimate of the KL from engine to trainer",
-        config=DivergenceConfig,
+        config="rlcore_corrections.config:DivergenceConfig",
     )
     yield Component(
         name="opsm",
         factory="rlcore_corrections.weights:Opsm",
         summary="leave out bad samples that the policy has moved away from",
-        config=OpsmConfig,
+        config="rlcore_corrections.config:OpsmConfig",
     )
     yield Component(
         name="decoupled",
         factory="rlcore_corrections.weights:Decoupled",
         summary="decoupled PPO: the whole weight, proximal policy over behavior policy",
-        config=DecoupledConfig,
+        config="rlcore_corrections.config:DecoupledConfig",
     )
     yield Component(
         name="self_normalized",
         factory="rlcore_corrections.batch_weights:SelfNormalized",
         summary="importance weight of token or sequence over its mean in the batch",
-        config=SelfNormalizedConfig,
+        config="rlcore_corrections.config:SelfNormalizedConfig",
     )
     yield Component(
         name="m2po",
         factory="rlcore_corrections.batch_weights:M2po",
         summary="leave out the fewest tokens that bound the second moment of the log-ratio",
-        config=M2poConfig,
+        config="rlcore_corrections.config:M2poConfig",
     )
     yield Component(
         name="top_entropy",
         factory="rlcore_corrections.batch_weights:TopEntropy",
         summary="train on the tokens at which the policy is least certain",
-        config=TopEntropyConfig,
+        config="rlcore_corrections.config:TopEntropyConfig",
     )
     yield Component(
         name="clip_cov",
         factory="rlcore_corrections.batch_weights:ClipCov",
         summary="leave out a few tokens of a large covariance of log-prob and advantage",
-        config=ClipCovConfig,
+        config="rlcore_corrections.config:ClipCovConfig",
     )

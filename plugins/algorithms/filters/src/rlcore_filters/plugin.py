@@ -3,13 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_filters.config import (
-    DuplicatesConfig,
-    OverlongConfig,
-    PreferConfig,
-    RewardRangeConfig,
-    StalenessConfig,
-)
 
 
 @hookimpl
@@ -19,29 +12,29 @@ def rlcore_filters() -> Iterable[Component]:
         name="overlong",
         factory="rlcore_filters.filters:Overlong",
         summary="mask or drop truncated responses, or lower the reward of long ones",
-        config=OverlongConfig,
+        config="rlcore_filters.config:OverlongConfig",
     )
     yield Component(
         name="duplicates",
         factory="rlcore_filters.filters:Duplicates",
         summary="drop groups with too few distinct responses",
-        config=DuplicatesConfig,
+        config="rlcore_filters.config:DuplicatesConfig",
     )
     yield Component(
         name="staleness",
         factory="rlcore_filters.filters:Staleness",
         summary="mask or drop samples of weights that are too old",
-        config=StalenessConfig,
+        config="rlcore_filters.config:StalenessConfig",
     )
     yield Component(
         name="prefer",
         factory="rlcore_filters.filters:Prefer",
         summary="train on the newest, the most varied or the most important groups first",
-        config=PreferConfig,
+        config="rlcore_filters.config:PreferConfig",
     )
     yield Component(
         name="reward_range",
         factory="rlcore_filters.filters:RewardRange",
         summary="drop groups whose mean reward is too low or too high",
-        config=RewardRangeConfig,
+        config="rlcore_filters.config:RewardRangeConfig",
     )

@@ -2,11 +2,7 @@
 
 from collections.abc import Iterable
 
-import click
-
 from rlcore import Algorithm, Component, TrainsOn, hookimpl
-from rlcore_offline.config import DpoConfig, OfflineConfig, SftConfig
-from rlcore_offline.pairs import pairs
 
 
 @hookimpl
@@ -37,7 +33,7 @@ def rlcore_producers() -> Iterable[Component]:
         name="offline",
         factory="rlcore_offline.producer:offline_producer",
         summary="the responses that the data give",
-        config=OfflineConfig,
+        config="rlcore_offline.config:OfflineConfig",
         default=True,
     )
 
@@ -49,17 +45,22 @@ def rlcore_losses() -> Iterable[Component]:
         name="sft",
         factory="rlcore_offline.loss:Sft",
         summary="negative log-likelihood of given responses",
-        config=SftConfig,
+        config="rlcore_offline.config:SftConfig",
     )
     yield Component(
         name="dpo",
         factory="rlcore_offline.loss:Dpo",
         summary="log-sigmoid of the difference of implicit rewards, or IPO's square",
-        config=DpoConfig,
+        config="rlcore_offline.config:DpoConfig",
     )
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """`pairs`."""
-    yield pairs
+    yield Component(
+        name="pairs",
+        factory="rlcore_offline.pairs:pairs",
+        summary="Pair the best and the worst response to each prompt in SAMPLES "
+        "(RUN/samples/rollout-N.jsonl).",
+    )

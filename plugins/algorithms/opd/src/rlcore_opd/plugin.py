@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Algorithm, Component, hookimpl
-from rlcore_opd.config import DistillConfig, ZeroConfig
 
 
 @hookimpl
@@ -25,7 +24,7 @@ def rlcore_advantages() -> Iterable[Component]:
         name="zero",
         factory="rlcore_opd.advantage:Zero",
         summary="0: the reward is measured, not trained on",
-        config=ZeroConfig,
+        config="rlcore_opd.config:ZeroConfig",
     )
 
 
@@ -36,5 +35,5 @@ def rlcore_losses() -> Iterable[Component]:
         name="distill",
         factory="rlcore_opd.loss:Distill",
         summary="reverse KL to a teacher, of the sampled token or of the likeliest ones",
-        config=DistillConfig,
+        config="rlcore_opd.config:DistillConfig",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Algorithm, Component, hookimpl
-from rlcore_ppo.config import ClippedConfig, GaeConfig
 
 
 @hookimpl
@@ -25,7 +24,7 @@ def rlcore_advantages() -> Iterable[Component]:
         name="gae",
         factory="rlcore_ppo.advantage:Gae",
         summary="generalized advantage estimation, by a critic's values",
-        config=GaeConfig,
+        config="rlcore_ppo.config:GaeConfig",
     )
 
 
@@ -36,5 +35,5 @@ def rlcore_value_losses() -> Iterable[Component]:
         name="clipped",
         factory="rlcore_ppo.value_loss:Clipped",
         summary="squared error, with the value's move clipped",
-        config=ClippedConfig,
+        config="rlcore_ppo.config:ClippedConfig",
     )

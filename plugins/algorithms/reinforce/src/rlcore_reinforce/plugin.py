@@ -3,13 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Algorithm, Component, hookimpl
-from rlcore_reinforce.config import (
-    PlusPlusBaselineConfig,
-    ReinforceConfig,
-    ReinforcePlusPlusConfig,
-    ReMaxConfig,
-    SiblingsConfig,
-)
 
 
 @hookimpl
@@ -80,43 +73,43 @@ def rlcore_advantages() -> Iterable[Component]:
         name="reinforce",
         factory="rlcore_reinforce.advantage:ReinforceAdvantage",
         summary="return-to-go, minus the mean of the batch",
-        config=ReinforceConfig,
+        config="rlcore_reinforce.config:ReinforceConfig",
     )
     yield Component(
         name="rloo",
         factory="rlcore_reinforce.advantage:LeaveOneOut",
         summary="reward minus the mean of the group's other rollouts",
-        config=SiblingsConfig,
+        config="rlcore_reinforce.config:SiblingsConfig",
     )
     yield Component(
         name="opo",
         factory="rlcore_reinforce.advantage:OptimalBaseline",
         summary="reward minus the group's mean reward, weighted by length",
-        config=SiblingsConfig,
+        config="rlcore_reinforce.config:SiblingsConfig",
     )
     yield Component(
         name="gpg",
         factory="rlcore_reinforce.advantage:GroupPolicyGradient",
         summary="reward minus group mean, scaled by the share of groups with a signal",
-        config=SiblingsConfig,
+        config="rlcore_reinforce.config:SiblingsConfig",
     )
     yield Component(
         name="remax",
         factory="rlcore_reinforce.advantage:ReMax",
         summary="return-to-go, minus the reward of the greedy response",
-        config=ReMaxConfig,
+        config="rlcore_reinforce.config:ReMaxConfig",
     )
     yield Component(
         name="reinforce_plus_plus",
         factory="rlcore_reinforce.advantage:ReinforcePlusPlus",
         summary="return-to-go, normalized over the batch",
-        config=ReinforcePlusPlusConfig,
+        config="rlcore_reinforce.config:ReinforcePlusPlusConfig",
     )
     yield Component(
         name="reinforce_plus_plus_baseline",
         factory="rlcore_reinforce.advantage:ReinforcePlusPlusBaseline",
         summary="reward minus group mean, normalized over the batch",
-        config=PlusPlusBaselineConfig,
+        config="rlcore_reinforce.config:PlusPlusBaselineConfig",
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_stop_at.config import AdaptiveKlConfig, ReduceLrConfig, StopAtConfig
 
 
 @hookimpl
@@ -13,17 +12,17 @@ def rlcore_callbacks() -> Iterable[Component]:
         name="stop_at",
         factory="rlcore_stop_at.callbacks:StopAt",
         summary="end the run where a metric passes a bound, or becomes no better",
-        config=StopAtConfig,
+        config="rlcore_stop_at.config:StopAtConfig",
     )
     yield Component(
         name="reduce_lr",
         factory="rlcore_stop_at.callbacks:ReduceLr",
         summary="lower the learning rate where a metric becomes no better",
-        config=ReduceLrConfig,
+        config="rlcore_stop_at.config:ReduceLrConfig",
     )
     yield Component(
         name="adaptive_kl",
         factory="rlcore_stop_at.callbacks:AdaptiveKl",
         summary="steer the KL to the reference to a target, by its coefficient",
-        config=AdaptiveKlConfig,
+        config="rlcore_stop_at.config:AdaptiveKlConfig",
     )

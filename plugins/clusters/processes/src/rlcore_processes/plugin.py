@@ -1,10 +1,9 @@
 """What this package offers."""
 
-import platform
+import sys
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_processes.config import ProcessesConfig
 from rlcore_toolkit import has_gpu
 
 
@@ -15,6 +14,6 @@ def rlcore_clusters() -> Iterable[Component]:
         name="processes",
         factory="rlcore_processes.cluster:ProcessCluster",
         summary="processes of this machine; there is no Ray to wait for",
-        config=ProcessesConfig,
-        default=platform.system() == "Linux" and not has_gpu(),
+        config="rlcore_processes.config:ProcessesConfig",
+        default=sys.platform == "linux" and not has_gpu(),
     )

@@ -1,10 +1,9 @@
 """What this package offers."""
 
-import platform
+import sys
 from collections.abc import Iterable
 
 from rlcore import Component, ForeignSetting, hookimpl
-from rlcore_ray.config import RayConfig
 from rlcore_toolkit import has_gpu
 
 
@@ -15,8 +14,8 @@ def rlcore_clusters() -> Iterable[Component]:
         name="ray",
         factory="rlcore_ray.cluster:RayCluster",
         summary="a Ray of the run's own, or the one at --cluster.address",
-        config=RayConfig,
-        default=has_gpu() or platform.system() != "Linux",
+        config="rlcore_ray.config:RayConfig",
+        default=has_gpu() or sys.platform != "linux",
     )
 
 

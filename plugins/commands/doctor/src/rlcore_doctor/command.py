@@ -137,8 +137,13 @@ def _of_parts(
         config = _config(kind, entry.config, given.get(kind.value, {}))
         yield from _diagnosed(f"{kind} {entry.record.name}", config, must=True)
     for entry in registry.entries():
-        config_class = getattr(entry.record, "config", Config)
-        if (entry.kind, entry.record.name) in asked or entry.kind is Kind.CLUSTER:
+        if (entry.kind, entry.record.name) in asked or entry.kind in (Kind.ALGORITHM, Kind.CLUSTER):
+            continue
+        try:
+            config_class = entry.config
+        except PluginError as error:
+            what, remedy = f"{entry.kind} {entry.record.name}", "Mend or uninstall its plugin."
+            yield Diagnosis(what=what, found=str(error), remedy=remedy, stops=False)
             continue
         if config_class.diagnose is Config.diagnose:
             continue

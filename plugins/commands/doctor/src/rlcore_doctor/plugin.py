@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-import click
-
-from rlcore import hookimpl
-from rlcore_doctor.command import doctor
+from rlcore import Component, hookimpl
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """The command `doctor`."""
-    yield doctor
+    yield Component(
+        name="doctor",
+        factory="rlcore_doctor.command:doctor",
+        summary="Say whether this machine has what a run needs: each line is ok, or says what to do.",
+    )

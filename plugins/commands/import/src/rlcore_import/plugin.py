@@ -2,23 +2,24 @@
 
 from collections.abc import Iterable
 
-import click
-
-from rlcore import ForeignSetting, hookimpl
-from rlcore_import.command import import_runs
-from rlcore_import.frameworks import FRAMEWORKS
+from rlcore import Component, ForeignSetting, hookimpl
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """The command `import`."""
-    yield import_runs
+    yield Component(
+        name="import",
+        factory="rlcore_import.command:import_runs",
+        summary="Turn the flags of another framework's run into a TOML for rlcore train --config.",
+    )
 
 
 @hookimpl
 def rlcore_foreign_settings() -> Iterable[ForeignSetting]:
     """The settings of the frameworks whose runs are translated, and those of prime-rl."""
     from rlcore_import.comparison import COMPARED, hints
+    from rlcore_import.frameworks import FRAMEWORKS
 
     for command, framework in FRAMEWORKS.items():
         for rule in framework().table().rules.values():

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-import click
-
-from rlcore import hookimpl
-from rlcore_new.command import new
+from rlcore import Component, hookimpl
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """The command `new`."""
-    yield new
+    yield Component(
+        name="new",
+        factory="rlcore_new.command:new",
+        summary="Make the folder rlcore-NAME: a package with a plugin of KIND that works, typed and tested.",
+    )

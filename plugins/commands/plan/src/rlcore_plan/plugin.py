@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-import click
-
-from rlcore import hookimpl
-from rlcore_plan.command import plan
+from rlcore import Component, hookimpl
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """The command `plan`."""
-    yield plan
+    yield Component(
+        name="plan",
+        factory="rlcore_plan.command:plan",
+        summary="Say how a model trains on your GPUs: which layouts and engines fit, and why others do not.",
+    )

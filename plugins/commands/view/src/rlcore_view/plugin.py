@@ -2,14 +2,19 @@
 
 from collections.abc import Iterable
 
-import click
-
-from rlcore import hookimpl
-from rlcore_view.command import report, view
+from rlcore import Component, hookimpl
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """The commands `view` and `report`."""
-    yield view
-    yield report
+    yield Component(
+        name="view",
+        factory="rlcore_view.command:view",
+        summary="Show runs in the browser, while they go on or afterwards. It needs only their folders.",
+    )
+    yield Component(
+        name="report",
+        factory="rlcore_view.command:report",
+        summary="Write the page of runs as one HTML file that needs no server and no network.",
+    )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_local.config import LocalConfig
 from rlcore_toolkit import has_gpu_for
 
 
@@ -14,6 +13,6 @@ def rlcore_engines() -> Iterable[Component]:
         name="local",
         factory="rlcore_local.engine:LocalEngine",
         summary="a small server over transformers; on the CPU or a GPU",
-        config=LocalConfig,
+        config="rlcore_local.config:LocalConfig",
         default=not has_gpu_for("sglang"),
     )

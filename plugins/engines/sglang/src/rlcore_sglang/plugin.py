@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_sglang.config import SglangConfig
 from rlcore_toolkit import has_gpu_for
 
 
@@ -14,6 +13,6 @@ def rlcore_engines() -> Iterable[Component]:
         name="sglang",
         factory="rlcore_sglang.engine:SglangEngine",
         summary="the SGLang server",
-        config=SglangConfig,
+        config="rlcore_sglang.config:SglangConfig",
         default=has_gpu_for("sglang"),
     )

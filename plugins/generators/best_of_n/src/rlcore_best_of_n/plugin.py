@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_best_of_n.config import BestOfNConfig
 
 
 @hookimpl
@@ -11,6 +10,6 @@ def rlcore_generators() -> Iterable[Component]:
     yield Component(
         name="best_of_n",
         factory="rlcore_best_of_n.generator:BestOfN",
-        config=BestOfNConfig,
+        config="rlcore_best_of_n.config:BestOfNConfig",
         summary="the best of several candidates, by reward or by log-prob",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_replay.config import ReplayConfig
 
 
 @hookimpl
@@ -11,6 +10,6 @@ def rlcore_generators() -> Iterable[Component]:
     yield Component(
         name="replay",
         factory="rlcore_replay.generator:Replay",
-        config=ReplayConfig,
+        config="rlcore_replay.config:ReplayConfig",
         summary="responses that a run has saved, token by token",
     )

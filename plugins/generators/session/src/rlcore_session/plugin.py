@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_session.config import SessionConfig
 
 
 @hookimpl
@@ -11,6 +10,6 @@ def rlcore_generators() -> Iterable[Component]:
     yield Component(
         name="session",
         factory="rlcore_session.generator:SessionGenerator",
-        config=SessionConfig,
+        config="rlcore_session.config:SessionConfig",
         summary="any agent program, through an OpenAI- and Anthropic-compatible endpoint of its own",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_tools.config import ToolsConfig
 
 
 @hookimpl
@@ -11,6 +10,6 @@ def rlcore_generators() -> Iterable[Component]:
     yield Component(
         name="tools",
         factory="rlcore_tools.generator:Tools",
-        config=ToolsConfig,
+        config="rlcore_tools.config:ToolsConfig",
         summary="turns with tools: Python functions and MCP servers",
     )

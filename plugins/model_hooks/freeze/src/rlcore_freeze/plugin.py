@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_freeze.config import FreezeConfig
 
 
 @hookimpl
@@ -13,5 +12,5 @@ def rlcore_model_hooks() -> Iterable[Component]:
         name="freeze",
         factory="rlcore_freeze.hook:Freeze",
         summary="leave parameters as they are, by patterns of their names",
-        config=FreezeConfig,
+        config="rlcore_freeze.config:FreezeConfig",
     )

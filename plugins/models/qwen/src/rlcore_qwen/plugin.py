@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import ModelFamily, hookimpl
-from rlcore_qwen.config import QwenConfig
 from rlcore_toolkit import TINY_SUGGESTS
 
 DELTA_SUGGESTS = {**TINY_SUGGESTS, "lr": 6e-3}
@@ -17,7 +16,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="qwen3",
         factory="rlcore_qwen.bridge:QwenBridge",
         summary="Qwen3 dense; the preset is a tiny random one",
-        config=QwenConfig,
+        config="rlcore_qwen.config:QwenConfig",
         trainer="megatron",
         architectures=("Qwen3ForCausalLM",),
         facts="rlcore_qwen.facts:qwen3",
@@ -31,7 +30,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="qwen2",
         factory="rlcore_qwen.bridge:QwenBridge",
         summary="Qwen2 and Qwen2.5 dense",
-        config=QwenConfig,
+        config="rlcore_qwen.config:QwenConfig",
         trainer="megatron",
         architectures=("Qwen2ForCausalLM",),
         facts="rlcore_qwen.facts:qwen2",
@@ -41,7 +40,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="mimo",
         factory="rlcore_qwen.mimo:MimoBridge",
         summary="MiMo 7B: Qwen2 with a layer for multi-token prediction",
-        config=QwenConfig,
+        config="rlcore_qwen.config:QwenConfig",
         trainer="megatron",
         architectures=("MiMoForCausalLM",),
         facts="rlcore_qwen.facts:qwen2",
@@ -52,7 +51,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="qwen3_moe",
         factory="rlcore_qwen.moe:QwenMoeBridge",
         summary="Qwen3 with experts",
-        config=QwenConfig,
+        config="rlcore_qwen.config:QwenConfig",
         trainer="megatron",
         architectures=("Qwen3MoeForCausalLM",),
         facts="rlcore_qwen.facts:qwen3_moe",
@@ -62,7 +61,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="qwen3_next",
         factory="rlcore_qwen.next:NextBridge",
         summary="Qwen3-Next: gated delta nets, gated attention, experts; the preset is a tiny random one",
-        config=QwenConfig,
+        config="rlcore_qwen.config:QwenConfig",
         trainer="megatron",
         architectures=("Qwen3NextForCausalLM",),
         facts="rlcore_qwen.facts:qwen3_next",
@@ -76,7 +75,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="qwen3_5",
         factory="rlcore_qwen.qwen3_5:DenseBridge",
         summary="Qwen3.5 dense: gated delta nets, gated attention; the preset is a tiny random one",
-        config=QwenConfig,
+        config="rlcore_qwen.config:QwenConfig",
         trainer="megatron",
         architectures=("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
         facts="rlcore_qwen.facts:qwen3_5",
@@ -90,7 +89,7 @@ def rlcore_models() -> Iterable[ModelFamily]:
         name="qwen3_5_moe",
         factory="rlcore_qwen.qwen3_5:SparseBridge",
         summary="Qwen3.5 with experts; the preset is a tiny random one",
-        config=QwenConfig,
+        config="rlcore_qwen.config:QwenConfig",
         trainer="megatron",
         architectures=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
         facts="rlcore_qwen.facts:qwen3_next",

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_sampling.config import AsynchronousConfig, SynchronousConfig
 
 
 @hookimpl
@@ -13,13 +12,13 @@ def rlcore_producers() -> Iterable[Component]:
         name="synchronous",
         factory="rlcore_sampling.producers:synchronous_producer",
         summary="generation and training take turns",
-        config=SynchronousConfig,
+        config="rlcore_sampling.config:SynchronousConfig",
         default=True,
     )
     yield Component(
         name="asynchronous",
         factory="rlcore_sampling.producers:asynchronous_producer",
         summary="generation and training at the same time",
-        config=AsynchronousConfig,
+        config="rlcore_sampling.config:AsynchronousConfig",
         default=True,
     )

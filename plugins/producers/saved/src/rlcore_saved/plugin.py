@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, ForeignSetting, hookimpl
-from rlcore_saved.config import SavedConfig
 
 
 @hookimpl
@@ -13,7 +12,7 @@ def rlcore_producers() -> Iterable[Component]:
         name="saved",
         factory="rlcore_saved.producer:saved_producer",
         summary="rollouts that a run has saved; no engine is started",
-        config=SavedConfig,
+        config="rlcore_saved.config:SavedConfig",
     )
 
 

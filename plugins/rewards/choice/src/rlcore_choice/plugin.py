@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_choice.config import MultipleChoiceConfig
 
 
 @hookimpl
@@ -13,5 +12,5 @@ def rlcore_rewards() -> Iterable[Component]:
         name="multiple_choice",
         factory="rlcore_choice.reward:MultipleChoice",
         summary="1 where the letter that the response settles on is the label's, else 0",
-        config=MultipleChoiceConfig,
+        config="rlcore_choice.config:MultipleChoiceConfig",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_code.config import CodeConfig
 
 
 @hookimpl
@@ -13,6 +12,6 @@ def rlcore_rewards() -> Iterable[Component]:
         name="code",
         factory="rlcore_code.reward:Code",
         summary="whether the program in the response passes the tests of the label, in a sandbox",
-        config=CodeConfig,
+        config="rlcore_code.config:CodeConfig",
         suggests={"reward_timeout": 120.0},
     )

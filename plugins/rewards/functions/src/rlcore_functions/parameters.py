@@ -1,9 +1,12 @@
 """What a function gets by the names of its parameters."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from __future__ import annotations
 
-from rlcore import Sample
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcore import Sample
 
 LABELS = ("label", "answer", "ground_truth", "solution", "target")
 """Parameters that get the prompt's label, unless its metadata has a key of that name."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import RewardAdapter, hookimpl
-from rlcore_functions.config import SlimeConfig
 from rlcore_functions.parameters import GROUP_PARAMETERS, SAMPLE_PARAMETERS, SLIME
 
 
@@ -15,4 +14,8 @@ def rlcore_reward_adapters() -> Iterable[RewardAdapter]:
         factory_of="rlcore_functions.reward:factory_of",
         expected="a function with a parameter such as response, sample or completions",
     )
-    yield RewardAdapter(parameters=SLIME, factory_of="rlcore_functions.reward:factory_of", config=SlimeConfig)
+    yield RewardAdapter(
+        parameters=SLIME,
+        factory_of="rlcore_functions.reward:factory_of",
+        config="rlcore_functions.config:SlimeConfig",
+    )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_ifeval.config import IfevalConfig
 
 
 @hookimpl
@@ -13,5 +12,5 @@ def rlcore_rewards() -> Iterable[Component]:
         name="ifeval",
         factory="rlcore_ifeval.reward:Ifeval",
         summary="share of the prompt's verifiable instructions that the response follows (IFEval)",
-        config=IfevalConfig,
+        config="rlcore_ifeval.config:IfevalConfig",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_math.config import DapoConfig, DeepScalerConfig, MathConfig
 
 
 @hookimpl
@@ -13,20 +12,20 @@ def rlcore_rewards() -> Iterable[Component]:
         name="math",
         factory="rlcore_math.reward:Math",
         summary="1 where the answer is mathematically equal to the label, else 0 (math-verify)",
-        config=MathConfig,
+        config="rlcore_math.config:MathConfig",
         suggests={"reward_timeout": 120.0},
     )
     yield Component(
         name="deepscaler",
         factory="rlcore_math.reward:DeepScaler",
         summary="1 where the boxed answer behind the thoughts is right, else 0 (as slime and DeepScaleR)",
-        config=DeepScalerConfig,
+        config="rlcore_math.config:DeepScalerConfig",
         suggests={"reward_timeout": 120.0},
     )
     yield Component(
         name="dapo",
         factory="rlcore_math.reward:Dapo",
         summary="1 or -1 by what follows `Answer:` in the last 300 characters (as slime and DAPO)",
-        config=DapoConfig,
+        config="rlcore_math.config:DapoConfig",
         suggests={"reward_timeout": 120.0},
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, Source, hookimpl
-from rlcore_reasoning_gym.config import ReasoningGymConfig, ReasoningGymRewardConfig
 
 NAME = "reasoning_gym"
 
@@ -15,7 +14,7 @@ def rlcore_sources() -> Iterable[Source]:
         name=NAME,
         factory="rlcore_reasoning_gym.source:ReasoningGym",
         summary="procedural reasoning tasks (reasoning-gym)",
-        config=ReasoningGymConfig,
+        config="rlcore_reasoning_gym.config:ReasoningGymConfig",
         suggests={"reward": [NAME]},
     )
 
@@ -27,5 +26,5 @@ def rlcore_rewards() -> Iterable[Component]:
         name=NAME,
         factory="rlcore_reasoning_gym.reward:ReasoningGymReward",
         summary="what the task's own verifier says of the answer, from 0 to 1",
-        config=ReasoningGymRewardConfig,
+        config="rlcore_reasoning_gym.config:ReasoningGymRewardConfig",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Source, hookimpl
-from rlcore_files.config import FileConfig
 
 
 @hookimpl
@@ -13,6 +12,6 @@ def rlcore_sources() -> Iterable[Source]:
         name="file",
         factory="rlcore_files.source:FileSource",
         summary="prompts from a .jsonl or .parquet file",
-        config=FileConfig,
+        config="rlcore_files.config:FileConfig",
         task=False,
     )

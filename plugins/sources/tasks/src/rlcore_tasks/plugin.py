@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Source, hookimpl
-from rlcore_tasks.config import AddConfig, DigitsConfig
 
 
 @hookimpl
@@ -13,24 +12,24 @@ def rlcore_sources() -> Iterable[Source]:
         name="copy",
         factory="rlcore_tasks.tasks:Copy",
         summary="digits in, the same digits out",
-        config=DigitsConfig,
+        config="rlcore_tasks.config:DigitsConfig",
         default=True,
     )
     yield Source(
         name="reverse",
         factory="rlcore_tasks.tasks:Reverse",
         summary="digits in, reversed digits out",
-        config=DigitsConfig,
+        config="rlcore_tasks.config:DigitsConfig",
     )
     yield Source(
         name="sort",
         factory="rlcore_tasks.tasks:Sort",
         summary="digits in, sorted digits out",
-        config=DigitsConfig,
+        config="rlcore_tasks.config:DigitsConfig",
     )
     yield Source(
         name="add",
         factory="rlcore_tasks.tasks:Add",
         summary="two numbers in, their sum out",
-        config=AddConfig,
+        config="rlcore_tasks.config:AddConfig",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_tensorboard.config import TensorboardConfig
 
 
 @hookimpl
@@ -13,5 +12,5 @@ def rlcore_trackers() -> Iterable[Component]:
         name="tensorboard",
         factory="rlcore_tensorboard.tracker:Tensorboard",
         summary="event files for TensorBoard",
-        config=TensorboardConfig,
+        config="rlcore_tensorboard.config:TensorboardConfig",
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_wandb.config import WandbConfig
 
 
 @hookimpl
@@ -13,5 +12,5 @@ def rlcore_trackers() -> Iterable[Component]:
         name="wandb",
         factory="rlcore_wandb.tracker:Wandb",
         summary="a run of Weights & Biases",
-        config=WandbConfig,
+        config="rlcore_wandb.config:WandbConfig",
     )

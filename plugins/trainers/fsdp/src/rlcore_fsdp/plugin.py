@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, ModelFamily, hookimpl
-from rlcore_fsdp.config import FsdpConfig
 
 
 @hookimpl
@@ -12,7 +11,7 @@ def rlcore_trainers() -> Iterable[Component]:
     yield Component(
         name="fsdp",
         factory="rlcore_fsdp.trainer:FsdpTrainer",
-        config=FsdpConfig,
+        config="rlcore_fsdp.config:FsdpConfig",
         summary="any causal language model of transformers, sharded by FSDP2",
     )
 

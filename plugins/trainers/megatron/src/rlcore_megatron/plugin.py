@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
-from rlcore_megatron.config import MegatronConfig
 
 
 @hookimpl
@@ -12,7 +11,7 @@ def rlcore_trainers() -> Iterable[Component]:
     yield Component(
         name="megatron",
         factory="rlcore_megatron.trainer:MegatronTrainer",
-        config=MegatronConfig,
+        config="rlcore_megatron.config:MegatronConfig",
         summary="megatron-core, on GPUs and CPUs, under every layout",
         default=True,
     )

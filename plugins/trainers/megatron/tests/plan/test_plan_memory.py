@@ -37,6 +37,7 @@ from rlcore_megatron.plan.settings import optimizer_of
 from rlcore_megatron.plan.weights import parameters
 from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes, state_bytes
 from rlcore_testing.mtp import publish_mtp
+from rlcore_testing.parts import part_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
 from rlcore_toolkit import Fields, read_facts
@@ -162,7 +163,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         family = find(str(path), registry, "--model").family
         if name.endswith(" mtp"):
             publish_mtp(path)
-        made[name] = path, Part(name=family.name, factory=family.factory, config=family.config())
+        made[name] = path, part_of(family)
     return made
 
 

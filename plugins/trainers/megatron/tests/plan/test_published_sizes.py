@@ -16,6 +16,7 @@ from rlcore_megatron.mcore.checkpoint.streaming import on_meta
 from rlcore_megatron.plan.engines import WHOLE
 from rlcore_megatron.plan.layout import Layout
 from rlcore_megatron.plan.weights import active_parameters, parameters, stage
+from rlcore_testing.parts import part_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_toolkit import read_config, read_facts
 
@@ -130,7 +131,7 @@ def test_megatron_builds_the_same_number(tmp_path: Path) -> None:
         for name in published_sizes(REGISTRY):
             config = read_config(name, REGISTRY)
             if config["architectures"][0] in family.architectures:
-                bridge = Part(name=family.name, factory=family.factory, config=family.config())
+                bridge = part_of(family)
                 models[name] = config, bridge
     assert models
     for name, count in run_ranks(_by_megatron, 1, str(tmp_path), models)[0].items():

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_advantages() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_advantages() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.advantage:MyPlugin",
         summary="the reward above the median of its group",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_callbacks() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_callbacks() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.callback:MyPlugin",
         summary="ends the run after some minutes, with an evaluation and a checkpoint",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_clusters() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_clusters() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.cluster:MyPlugin",
         summary="processes of this machine, which leave GPUs to others",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

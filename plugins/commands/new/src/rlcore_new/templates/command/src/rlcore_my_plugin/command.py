@@ -1,7 +1,4 @@
-"""`rlcore my-plugin`: the best step of a run.
-
-It imports little: the program loads it at every start.
-"""
+"""`rlcore my-plugin`: the best step of a run."""
 
 from pathlib import Path
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-import click
-from rlcore import hookimpl
-
-from rlcore_my_plugin.command import my_plugin
+from rlcore import Component, hookimpl
 
 
 @hookimpl
-def rlcore_commands() -> Iterable[click.Command]:
+def rlcore_commands() -> Iterable[Component]:
     """The command."""
-    yield my_plugin
+    yield Component(
+        name="my-plugin",
+        factory="rlcore_my_plugin.command:my_plugin",
+        summary="Show in which step of the folder RUN a metric was best.",
+    )

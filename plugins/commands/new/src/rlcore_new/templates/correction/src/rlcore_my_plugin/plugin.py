@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_corrections() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_corrections() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.correction:MyPlugin",
         summary="weight exp(-rate · |log-ratio|) of trainer to engine",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

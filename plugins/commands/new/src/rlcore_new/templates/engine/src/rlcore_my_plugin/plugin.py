@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_engines() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_engines() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.engine:MyPlugin",
         summary="the local server at a low priority",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_filters() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_filters() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.filter:MyPlugin",
         summary="drops a group whose answers have too few tokens on average",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

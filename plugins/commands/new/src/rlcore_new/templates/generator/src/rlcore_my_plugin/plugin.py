@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_generators() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_generators() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.generator:MyPlugin",
         summary="one answer to each prompt, asked for again where it was cut",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_losses() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_losses() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.loss:MyPlugin",
         summary="a policy gradient whose ratio of new to old policy has a ceiling",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

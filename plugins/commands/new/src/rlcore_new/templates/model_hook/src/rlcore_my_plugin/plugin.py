@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_model_hooks() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_model_hooks() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.hook:MyPlugin",
         summary="leaves parameters as they are, by a word in their names",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_rewards() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_rewards() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.reward:MyPlugin",
         summary="1 for an answer without tokens, falling to 0 at the target length",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

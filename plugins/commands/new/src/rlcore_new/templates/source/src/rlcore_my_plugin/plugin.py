@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Source, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_sources() -> Iterable[Source]:
@@ -14,5 +12,5 @@ def rlcore_sources() -> Iterable[Source]:
         name="my_plugin",
         factory="rlcore_my_plugin.source:MyPlugin",
         summary="digits in, the largest of them out",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from rlcore import Component, hookimpl
 
-from rlcore_my_plugin.config import MyPluginConfig
-
 
 @hookimpl
 def rlcore_trackers() -> Iterable[Component]:
@@ -14,5 +12,5 @@ def rlcore_trackers() -> Iterable[Component]:
         name="my_plugin",
         factory="rlcore_my_plugin.tracker:MyPlugin",
         summary="one metric as a CSV file in the run's folder",
-        config=MyPluginConfig,
+        config="rlcore_my_plugin.config:MyPluginConfig",
     )
