@@ -130,8 +130,7 @@ class TrainBatch:
     @property
     def costs(self) -> list[float]:
         """The share of the work of each sample: the column `cost`, or its tokens."""
-        column = self.per_sample.get("cost", self.lengths)
-        values: list[float] = column.tolist()
+        values: list[float] = self.per_sample.get("cost", self.lengths).tolist()
         return values
 
     @property

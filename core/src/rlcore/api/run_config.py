@@ -122,8 +122,7 @@ class KlOptions(Config):
     @property
     def needs(self) -> frozenset[Input]:
         """The columns that the terms read."""
-        reference = {Input.REFERENCE_LOG_PROBS} if self.kl_coef else set()
-        return self.advantage_needs | reference
+        return self.advantage_needs | ({Input.REFERENCE_LOG_PROBS} if self.kl_coef else set())
 
     @property
     def advantage_needs(self) -> frozenset[Input]:

@@ -33,8 +33,7 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
     if CRITIC not in roles:
         recipes = [entry.recipe for entry in registry.entries(Kind.ALGORITHM)]
         training = (f"--algo {recipe.name}" for recipe in recipes if recipe.parts.get(Kind.VALUE_LOSS))
-        reason = f"there is no critic{to_add(training)}"
-        yield from _unread_table(CRITIC, run, settings, reason)
+        yield from _unread_table(CRITIC, run, settings, f"there is no critic{to_add(training)}")
     if REFERENCE not in roles:
         reason = "nothing reads the reference; add --kl-coef"
         yield from unread(run, ("kl_unbiased",), reason)
@@ -68,8 +67,7 @@ def schedule_complaints(run: RunConfig) -> Iterator[str]:
     for name in ("only_steps", "warmup_steps"):
         steps = getattr(run.critic, name)
         if steps is not None and steps >= total:
-            flag = flag_name(f"critic.{name}")
-            yield f"{flag}: found {steps}, expected less than --steps ({total})."
+            yield f"{flag_name(f'critic.{name}')}: found {steps}, expected less than --steps ({total})."
     left = run.policy_steps
     # The policy's warm-up begins only after the steps that train the critic alone.
     if 0 < left <= run.optimizer.warmup_steps:
@@ -169,8 +167,7 @@ def _url_complaints(run: RunConfig, top: TopTokens | None) -> Iterator[str]:
     """Addresses that are none, and what an engine cannot give."""
     for flag, url in run.scoring_urls.items():
         parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and parts.netloc
-        if not is_url and frozen_name(url) is None:
+        if not (parts.scheme in ("http", "https") and parts.netloc) and frozen_name(url) is None:
             yield f"{flag}: found {url!r}, expected a URL such as http://127.0.0.1:30000."
     flag, url = next(iter(run.scoring_urls.items()))
     if run.sampling.temperature != 1.0:

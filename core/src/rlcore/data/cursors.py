@@ -81,8 +81,7 @@ class PromptCursor:
         # Blocks in a random order of their own, and within each the order of its rows from above: both sorts
         # are stable.
         rank = np.argsort(bits.random_raw(len(self._blocks)), kind="stable").argsort()
-        block = np.repeat(rank, self._blocks)
-        return order[np.argsort(block[order], kind="stable")]
+        return order[np.argsort(np.repeat(rank, self._blocks)[order], kind="stable")]
 
 
 def cursor_of(prompts: Sequence[Prompt], run: RunConfig, source: PromptSource | None = None) -> Cursor:

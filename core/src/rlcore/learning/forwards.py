@@ -36,8 +36,7 @@ class Forwards:
         # With a single mini-batch, the training step's own forward gives the old log-probs.
         several = settings.run.optimizer.minibatches > 1 and settings.sampled and not settings.rollout_as_old
         of_policy = {Input.OLD_LOG_PROBS, Input.OLD_ENTROPY} & settings.needs
-        is_read = several or of_policy or self._student_top > 0
-        self._old = self.policy if is_read else None
+        self._old = self.policy if several or of_policy or self._student_top > 0 else None
 
     def columns(
         self, local: TrainBatch, times: dict[str, float], only: Collection[Input] | None = None

@@ -278,8 +278,7 @@ class Loop:
         # Where the others are trained alone, the policy takes no step: `train/updates` is 0.
         models = (metrics["train/updates"] > 0) + len(trained)
         ranks = self._run.ranks + sum(spec.ranks for spec in trained)
-        flops = models * training_flops(prepared.facts, self._lengths)
-        tflops = flops / seconds / ranks / 1e12
+        tflops = models * training_flops(prepared.facts, self._lengths) / seconds / ranks / 1e12
         peak = peak_tflops(self.trainer.device) if prepared.model.dtype == "bf16" else None
         return {"perf/train_tflops": tflops, **({} if peak is None else {"perf/mfu": tflops / peak})}
 
