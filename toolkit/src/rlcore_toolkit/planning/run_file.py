@@ -157,6 +157,19 @@ class RunFile:
                         f"--config {self.path}: {table}.{name} is no field of {trainer.fields_of}.{hint}"
                     )
 
+    def check_adapter(self) -> None:
+        """ConfigError where the engine would not take the adapter that the run publishes."""
+        engine = self.engine
+        if engine is None or self.run.lora.publish != "adapter":
+            return
+        if not engine.takes_adapters:
+            raise ConfigError(
+                f"--config {self.path}: lora.publish: found adapter, but the engine {engine.name!r} takes "
+                "whole weights; leave it out."
+            )
+        for sentence in engine.config.complaints(self.run, self.fields(engine.config.table).values):
+            raise ConfigError(sentence)
+
     @property
     def longest(self) -> int:
         """Tokens of the longest sample."""

@@ -317,6 +317,18 @@ def test_an_engines_bytes_are_divided_as_sglang_divides_them() -> None:
     )
 
 
+def test_an_adapter_travels_in_the_place_of_the_weights(judged: Any) -> None:
+    lora = COLOCATED + 'lora.rank = 4\nlora.publish = "{}"\n'
+    merged, alone = (judged(lora.format(how)) for how in ("merged", "adapter"))
+    # a layer: q and o of 64 heads, k and v of 8, and an MLP of 25,600
+    numbers = 64 * 4 * (2 * (5120 + 8192) + 2 * (5120 + 1024) + 3 * (5120 + 25600))
+    assert alone["publication_bytes"] == 2 * numbers < merged["publication_bytes"] / 100
+    sent = [plan["phases"][1]["items"]["publication"] for plan in (alone, merged)]
+    assert sent[0] == 3 * alone["publication_bytes"] < sent[1]
+    refused = judged(lora.format("adapter") + 'engine.publish = "delta"\n')
+    assert refused["error"].startswith("--engine.publish: found delta, by which SGLang")
+
+
 def test_engine_groups_count_together(judged: Any) -> None:
     grouped = COLOCATED.replace("engines = 1", 'engine_group.name = ["a=1", "b=3"]').replace(
         "tp_size = 8", "tp_size = 2"

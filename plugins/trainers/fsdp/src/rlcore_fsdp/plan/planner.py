@@ -58,6 +58,7 @@ class FsdpPlanner:
     def judge(self, file: RunFile, model: str, machines: Machines, gpus: int | None) -> Plan:
         """The run's own settings; where it does not fit, the nearest that does."""
         file.check_trainer()
+        file.check_adapter()
         run, fields = _Run.of(file, model), file.fields("fsdp")
         ranks = int(file.value("ranks"))
         if gpus is not None and gpus < ranks:

@@ -12,10 +12,15 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 @dataclass(frozen=True, kw_only=True)
 class Adapted:
-    """`rank`: of the adapter. `targets`: its modules, among `TARGETS`."""
+    """`rank`: of the adapter. `targets`: its modules, among `TARGETS`. `travels`: it alone is published."""
 
     rank: int
     targets: frozenset[str]
+    travels: bool = False
+
+    def numbers(self, facts: ModelFacts) -> int:
+        """Those of the whole adapter."""
+        return sum(weight.numel for weight in adapter_weights(facts, Layout(world=1), 0, self))
 
     @classmethod
     def of(cls, run: RunConfig, facts: ModelFacts) -> "Adapted | None":
@@ -36,7 +41,7 @@ class Adapted:
                 f"--lora.targets: found {unknown[0]!r}, of which the planner of 'megatron' knows no size; "
                 f"expected {ALL_LINEAR}, or some of {', '.join(TARGETS)}."
             )
-        return cls(rank=lora.rank, targets=targets)
+        return cls(rank=lora.rank, targets=targets, travels=lora.publish == "adapter")
 
 
 def adapter_weights(facts: ModelFacts, layout: Layout, number: int, adapted: Adapted) -> list[Weight]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
+from rlcore_megatron.plan.adapters import Adapted
 from rlcore_megatron.plan.engines import (
     BITS,
     Engines,
@@ -14,6 +15,7 @@ from rlcore_megatron.plan.engines import (
 )
 from rlcore_megatron.plan.layout import Layout
 from rlcore_megatron.plan.memory import (
+    BYTES,
     Apart,
     Memory,
     Optimizer,
@@ -52,8 +54,16 @@ class Run:
         """In which weights travel to the engines; of what is in FP8, that of the rest."""
         return next((engines.dtype for engines in self.engines if engines.dtype), self.work.dtype)
 
+    @property
+    def travelling(self) -> Adapted | None:
+        """The adapter that engines get in the place of whole weights."""
+        adapter = self.optimizer.adapter
+        return adapter if adapter is not None and adapter.travels else None
+
     def published_bytes(self, facts: ModelFacts) -> int:
-        """Bytes that reach an engine with each publication: every weight once."""
+        """Bytes that reach an engine with each publication: every weight once, or those of an adapter."""
+        if self.travelling is not None:
+            return self.travelling.numbers(facts) * BYTES[self.published_dtype]
         bits = BITS if self.sends_fp8 else None
         engine = Engines(count=1, sequences=1, tokens=1, weight_bits=bits)
         return engine_weights(facts, engine, self.published_dtype)
@@ -126,7 +136,11 @@ def _publication(
 ) -> Phase:
     dtype = run.work.dtype
     held = _most_awake(stages, "none" if run.sleep == "none" or not run.is_colocated else "optimizer")
-    made = publication(facts, layout, dtype, run.published_dtype, run.bucket, fp8=run.sends_fp8)
+    if run.travelling is not None:
+        # gathered on one rank, cast, and put together
+        made = run.travelling.numbers(facts) * BYTES[dtype] + 2 * run.published_bytes(facts)
+    else:
+        made = publication(facts, layout, dtype, run.published_dtype, run.bucket, fp8=run.sends_fp8)
     items = {**held, "publication": made}
     if run.is_colocated:  # a GPU has an engine of one group
         items[SERVED] = max(engine_weights(facts, engines, dtype) for engines in run.engines)

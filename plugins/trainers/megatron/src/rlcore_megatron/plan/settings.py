@@ -34,6 +34,7 @@ DISTRIBUTED = "distribute_saved_activations"
 def layout_of(file: RunFile, facts: ModelFacts) -> Layout:
     """The policy's own, as its trainer reads it. ConfigError."""
     file.check_trainer()
+    file.check_adapter()
     fields = file.role("")
     ranks = file.settings.get("ranks", file.trainer.model_ranks(fields.values))
     return _layout(file, fields, facts, file.whole_number("ranks", ranks))
