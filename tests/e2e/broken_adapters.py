@@ -8,6 +8,9 @@ from typing import Any
 from rlcore import Component, EngineLaunch, ServerCommand, hookimpl
 from rlcore_local.config import LocalConfig
 from rlcore_local.engine import LocalEngine
+from rlcore_sglang.client import SglangClient
+from rlcore_sglang.config import SglangConfig
+from rlcore_sglang.engine import SglangEngine
 
 FAULTS = {
     "ignoring": "{}",
@@ -42,6 +45,19 @@ class BrokenEngine(LocalEngine):
         return replace(sound, argv=(python, path, "-c", server, *options))
 
 
+class SilentClient(SglangClient):
+    """Names no adapter, so that SGLang answers with the base."""
+
+    async def _adapter(self, name: str = "") -> dict[str, str]:
+        return {}
+
+
+class SilentEngine(SglangEngine):
+    """`sglang` with a client that forgets."""
+
+    client = f"{__name__}:SilentClient"
+
+
 def __getattr__(name: str) -> Any:
     """The engine of a fault."""
     if name not in FAULTS:
@@ -53,3 +69,4 @@ def __getattr__(name: str) -> Any:
 def rlcore_engines() -> Iterable[Component]:
     for name in FAULTS:
         yield Component(name=name, factory=f"{__name__}:{name}", summary="broken", config=LocalConfig)
+    yield Component(name="silent", factory=f"{__name__}:SilentEngine", summary="broken", config=SglangConfig)

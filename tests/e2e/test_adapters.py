@@ -1,5 +1,6 @@
 """Runs whose publications carry the adapter alone, and engines that do not sample with it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from command import SMALL, Run, rows
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--eval-every", "0", "--lr", "0.01")
 ADAPTER = ("--lora.rank", "4", "--lora.publish", "adapter")
+PYTHON = "RLCORE_SGLANG_PYTHON"
 BROKEN = ("--plugin", str(Path(__file__).with_name("broken_adapters.py")))
 
 
@@ -42,3 +44,24 @@ def test_an_engine_that_does_not_sample_with_it_ends_the_run(
     assert what in command.stderr
     assert "Traceback" not in command.stderr
     assert len(rows(tmp_path / "run")) == 1 + (fault == "keeping"), "at the first publication that differs"
+
+
+@pytest.mark.sglang
+@pytest.mark.parametrize(("trainer", "way"), [("fsdp", "disk"), ("megatron", "tensor")])
+def test_sglang_adds_the_adapter_to_its_base(trainer: str, way: str, run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    flags = ("--engine", "sglang", "--engine.python", os.environ[PYTHON], "--engine.publish", way)
+    ahead = ("--max-staleness", "1", "--on-publish", "wait") if way == "tensor" else ()
+    run(*TRAIN, *ADAPTER, *flags, *ahead, "--trainer", trainer, "--steps", "3", "--run-dir", str(folder))
+    found = rows(folder)[-3:]
+    assert [row["weight_version"] for row in found] == [0, 1, 2]
+    assert all(row["engine/adapter_gap"] < 1e-5 < 1e-3 < row["engine/adapter_effect"] for row in found)
+    assert found[0]["train/kl_engine_max"] < 1e-4
+
+
+@pytest.mark.sglang
+def test_a_client_that_names_no_adapter_ends_the_run(run: Run, tmp_path: Path) -> None:
+    flags = ("--engine", "silent", "--engine.python", os.environ[PYTHON], "--steps", "3")
+    command = run(*TRAIN, *ADAPTER, *BROKEN, *flags, "--run-dir", str(tmp_path / "run"), code=1)
+    assert "samples from the model without the adapter" in command.stderr
+    assert len(rows(tmp_path / "run")) == 1, "at the first publication that differs"

@@ -127,6 +127,7 @@ from .peft_files import (
     adapter_place as adapter_place,
     published_adapter as published_adapter,
     read_adapter as read_adapter,
+    read_adapter_config as read_adapter_config,
     write_adapter as write_adapter,
     write_merged as write_merged,
 )

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlcore.api.lora import AdapterSpec
+
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
 """The environment variable with the bearer token of the servers, which no file may hold."""
 """The environment variable in which a server finds the token that requests must carry."""
@@ -39,6 +41,8 @@ class EngineLaunch:
     """Whether a trainer uses the same GPU."""
     classifier: bool = False
     """Whether the model is a sequence classifier, such as a reward model."""
+    adapter: AdapterSpec | None = None
+    """The adapter that publications carry, beside the model, which stays as it is; None: whole weights."""
     node: int = 0
     """The number of this host, of an engine on several."""
     meeting: str | None = None

@@ -52,8 +52,8 @@ class Request:
     cannot read them refuses the request.
     """
     adapter: str = ""
-    """The name of the adapter that answers; empty: the model as it is. An engine that has no adapters refuses
-    the request.
+    """The name of an adapter that answers in the place of the policy, of those that the engine was started
+    with; it refuses any other. Empty: the policy.
     """
 
     def __post_init__(self) -> None:

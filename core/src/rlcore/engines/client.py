@@ -191,8 +191,7 @@ class EngineClient:
 
     async def weight_version(self) -> int:
         """The version of the weights that the server would generate with now."""
-        info = await self.model_info()
-        return wire.weight_version(info["weight_version"])
+        return wire.weight_version((await self.model_info())["weight_version"])
 
     async def capabilities(self) -> Capabilities:
         """What the server can do; asked once."""
@@ -301,7 +300,7 @@ class EngineClient:
         self._check_ids(request.input_ids)
         for name in ("media", "adapter"):
             if value := getattr(request, name):
-                raise EngineError(f"A request has {name}={value!r}; no engine of rlcore takes {name} yet.")
+                raise EngineError(f"A request has {name}={value!r}; the engine {self.url} takes no {name}.")
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:

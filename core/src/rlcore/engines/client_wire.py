@@ -25,7 +25,8 @@ class Capabilities:
     `columns`: what was chosen for each token may be asked for: experts, keys. `deltas`: it applies files
     of changes to the weights that it has. `sessions`: a session can be asked for as one. `memory`:
     it gives its memory back, and takes it again, when told to. `packed`: it can give tokens and log-probs as
-    bytes (`rlcore.engines.client_answers`). `loads`: it says how many requests run and wait.
+    bytes (`rlcore.engines.client_answers`). `loads`: it says how many requests run and wait. `adapters`: a
+    request names the adapter that answers.
     """
 
     version: str
@@ -41,6 +42,7 @@ class Capabilities:
     memory: bool = False
     packed: bool = False
     loads: bool = False
+    adapters: bool = False
 
 
 def capabilities(info: Mapping[str, Any]) -> Capabilities:
@@ -60,6 +62,7 @@ def capabilities(info: Mapping[str, Any]) -> Capabilities:
         sessions="sessions" in abilities,
         packed="packed" in abilities,
         loads="v1/loads" in paths,
+        adapters="adapters" in abilities,
         memory={"release_memory_occupation", "resume_memory_occupation"} <= paths,
     )
 

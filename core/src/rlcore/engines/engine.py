@@ -7,6 +7,7 @@ from typing_extensions import TypeVar
 
 from rlcore.api.engine import EngineLaunch, ServerCommand
 from rlcore.api.errors import ConfigError
+from rlcore.api.lora import AdapterSpec
 from rlcore.api.part_config import EngineConfig
 
 if TYPE_CHECKING:  # it imports torch
@@ -23,10 +24,10 @@ class Engine(Generic[C]):
     `rlcore.EngineClient`. Such an engine needs a `name`, a `command`, a `publisher` and its `room`;
     `rlcore new engine NAME` writes one, with its server.
 
-    Before a run, in the driver: `check`, `check_model`, `check_layout`, `devices`, `nodes`. For each engine,
-    in the driver: `fields_of`. For each start of a server, on its host: `command`; then rlcore asks `health`
-    until it answers 200. For each publication: the `publisher`. A server that ends, or does not answer, is
-    replaced by a new one.
+    Before a run, in the driver: `check`, `check_model`, `check_adapter`, `check_layout`, `devices`, `nodes`.
+    For each engine, in the driver: `fields_of`. For each start of a server, on its host: `command`; then
+    rlcore asks `health` until it answers 200. For each publication: the `publisher`. A server that ends, or
+    does not answer, is replaced by a new one.
 
         >>> import sys
         >>> from rlcore import TOKEN_VARIABLE, Engine, EngineLaunch, ServerCommand
@@ -94,6 +95,12 @@ class Engine(Generic[C]):
 
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """A UserError if the server cannot load a model of this config.json."""
+
+    def check_adapter(self, adapter: AdapterSpec, model_path: str, fields: Mapping[str, Any]) -> None:
+        """A UserError if a server with `fields` cannot add this adapter to the model in `model_path`.
+
+        rlcore asks an engine that `takes_adapters`, before a run with `--lora.publish adapter` starts.
+        """
 
     def check_layout(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:
         """A UserError if the GPUs of one engine with `fields` cannot divide the model of this config.json.

@@ -11,6 +11,7 @@ from rlcore.api.errors import ConfigError, DataError, ModelError
 from rlcore.api.factory import load
 from rlcore.api.model_facts import ModelFacts
 from rlcore.api.part import ModelSpec, built
+from rlcore.api.roles import POLICY
 from rlcore.api.run_config import RunConfig
 from rlcore.api.sources import DrawingSource, Prompts
 from rlcore.api.trainer import ConvertingTrainer, Trainer
@@ -63,6 +64,11 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         fields=fields,
         weights=_weights(resolved, hf_config),
     )
+    roles = role_specs(resolved, model, hf_config, trainer, gpu=gpu)
+    travels = run.lora.publish == "adapter" and run.debug.only != "rollout"
+    adapter = roles[POLICY].adapter if travels else None
+    if adapter is not None and not run.serving.engine_url:
+        resolved.engine.build().check_adapter(adapter, model.path, engine_fields)
     last_step = resolved.producer.config.last_step()
     prepared = Prepared(
         resolved=resolved,
@@ -70,7 +76,8 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         resume_from=resume_from,
         evals=evals,
         model=model,
-        roles=role_specs(resolved, model, hf_config, trainer, gpu=gpu),
+        roles=roles,
+        adapter=adapter,
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
     from rlcore.api.callback import Callback
     from rlcore.api.columns import Column
+    from rlcore.api.lora import AdapterSpec
     from rlcore.api.model_facts import ModelFacts
     from rlcore.api.part import ModelSpec
     from rlcore.api.reward import Filter
@@ -47,6 +48,7 @@ class Served:
     """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
 
     `evals`: what is evaluated. `engine_fields`: of the engine's own table, and those that the run adds.
+    `adapter`: as `EngineLaunch.adapter`.
     """
 
     resolved: Inference
@@ -59,6 +61,7 @@ class Served:
     gpu: bool
     engine_fields: Mapping[str, Any]
     frozen: tuple[FrozenModel, ...]
+    adapter: AdapterSpec | None = None
 
     def fields_of(self, engine: int) -> Mapping[str, Any]:
         """The server fields of engine number `engine`: those of its group, if it is in one."""

@@ -225,7 +225,8 @@ class EngineGroup:
             external=bool(self._prepared.engine_urls),
         )
         fp32 = self._prepared.resolved.model.family.fp32_weights
-        return publisher.holding(WeightForms(fp8=Fp8Weights.of(Path(model.path)), fp32=fp32))
+        fp8, adapter = Fp8Weights.of(Path(model.path)), self._prepared.adapter
+        return publisher.holding(WeightForms(fp8=fp8, fp32=fp32, adapter=adapter))
 
     def _launchers(self, places: Sequence[Nodes]) -> list[Launcher]:
         """One for each engine: those of others first, then those that start at `places`."""
@@ -245,8 +246,7 @@ class EngineGroup:
         return role
 
     def _new_router(self) -> Router | None:
-        policy = self._prepared.resolved.run.serving.router
-        if policy is None:
+        if (policy := self._prepared.resolved.run.serving.router) is None:
             return None
         router: Router = load(self._part.config.routers[policy], self._part.name)(
             policy,
@@ -279,6 +279,7 @@ class EngineGroup:
             node=node,
             threads=cpu_threads(prepared.resolved.run),
             shares_gpu=prepared.shares_gpu,
+            adapter=prepared.adapter,
             fields=prepared.fields_of(index),
         )
 

@@ -1,7 +1,7 @@
 """What SGLang does that rlcore's protocol does not ask of a server."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -75,3 +75,20 @@ async def test_min_p_is_refused_under_deterministic_inference() -> None:
         with pytest.raises(EngineError, match="takes no min-p under deterministic inference"):
             await generate(client, 1, min_p=0.1)
     assert requests == ["/server_info", "/openapi.json"]
+
+
+async def test_each_request_names_its_adapter() -> None:
+    async with serving(enable_lora=True) as (client, requests):
+        await generate(client, 2)
+        with suppress(EngineError):  # this server does not score
+            await client.score((1, 2))
+        body = Request(input_ids=(1,), sampling=Sampling(max_tokens=1), rid="r", adapter="opponent")
+        await client.generate(body)
+    assert [body["lora_path"] for body in requests[2:]] == ["policy", "policy", "opponent"]
+    async with serving() as (client, requests):
+        with pytest.raises(
+            EngineError, match=r"adapter 'opponent', but .* --sglang\.lora-paths opponent=DIR"
+        ):
+            await client.generate(body)
+        await generate(client, 1)
+    assert "lora_path" not in requests[-1]

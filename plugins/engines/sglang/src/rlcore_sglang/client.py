@@ -1,9 +1,11 @@
 """`SglangClient`: rlcore's protocol where SGLang differs from it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from rlcore import Completion, EngineClient, Request
+from rlcore import Completion, EngineClient, EngineError, Request
+from rlcore_sglang.adapters import POLICY
 
 
 class SglangClient(EngineClient):
@@ -15,13 +17,45 @@ class SglangClient(EngineClient):
         paths = (await self._told("/openapi.json", "paths"))["paths"]
         # SGLang honors the seed of a request under deterministic inference only, and ends there when asked
         # for min-p.
-        ability = "seeds" if info.get("enable_deterministic_inference") else "min_p"
+        abilities = ["seeds" if info.get("enable_deterministic_inference") else "min_p"]
+        abilities += ["adapters"] if info.get("enable_lora") else []
         ranks = info.get("tp_size") or 1
-        return {**info, "capabilities": list(paths), "abilities": [ability], "tensor_ranks": ranks}
+        return {**info, "capabilities": list(paths), "abilities": abilities, "tensor_ranks": ranks}
+
+    async def load_adapter(self, path: str, adapter: Mapping[str, Any], version: int) -> None:
+        """Put the adapter that the server loads at `path` in the place of the one before.
+
+        `adapter`: the fields of that request. Call it while no request is under way: SGLang unloads an
+        adapter once its last request has ended.
+        """
+        names = [model["id"] for model in (await self._told("/v1/models", "data"))["data"]]
+        if POLICY in names:
+            await self.update("/unload_lora_adapter", {"lora_name": POLICY})
+        await self.update(path, {"lora_name": POLICY, **adapter})
+        await self.update(
+            "/update_weight_version", {"new_version": str(version), "abort_all_requests": False}
+        )
+
+    def check(self, request: Request) -> None:
+        super().check(replace(request, adapter=""))
+
+    async def _read(self, prompt: Mapping[str, Any], start: int) -> Any:
+        return await super()._read({**prompt, **await self._adapter()}, start)
+
+    async def _adapter(self, name: str = "") -> dict[str, str]:
+        """Which adapter answers: SGLang takes the base where a request names none."""
+        if (await self.capabilities()).adapters:
+            return {"lora_path": name or POLICY}
+        if name:
+            raise EngineError(
+                f"A request names the adapter {name!r}, but the engine at {self.url} has none; train with "
+                f"--lora.publish adapter, and start it with --sglang.lora-paths {name}=DIR."
+            )
+        return {}
 
     async def _generate_body(self, request: Request) -> dict[str, Any]:
         """Each sample's id ends in a slash: SGLang aborts every request whose id *starts* with one."""
-        body = await super()._generate_body(request)
+        body = {**await super()._generate_body(request), **await self._adapter(request.adapter)}
         ids = body["rid"]
         return {**body, "rid": f"{ids}/" if isinstance(ids, str) else [f"{one}/" for one in ids]}
 

@@ -85,6 +85,40 @@ class SglangConfig(EngineConfig):
                 "--sglang.dp-size, or --sglang.enable-dp-attention true."
             )
 
+    def _of_adapters(self, run: RunConfig, given: Mapping[str, Any]) -> Iterable[str]:
+        """Objections to adapters that no request names, and to ways in which SGLang takes none."""
+        from rlcore_sglang.adapters import PATHS
+        from rlcore_sglang.fields import number_of
+
+        if run.lora.publish != "adapter":
+            if PATHS in given:
+                yield (
+                    f"--sglang.lora-paths: found {given[PATHS]}, but engines get whole weights, and adapters "
+                    "are of the base; add --lora.publish adapter, or leave it out."
+                )
+            return
+        if self.publish not in ("disk", "tensor"):
+            yield (
+                f"--engine.publish: found {self.publish}, by which SGLang takes whole weights alone; with "
+                "--lora.publish adapter expected disk or tensor."
+            )
+        if (replicas := number_of(given, "dp_size")) > 1:
+            yield (
+                f"--sglang.dp-size: found {replicas}, but SGLang takes an adapter into one replica alone; "
+                "leave it out, or take --lora.publish merged."
+            )
+        asynchrony = run.asynchrony
+        if asynchrony.is_asynchronous and asynchrony.on_publish not in ("wait", "abort"):
+            yield (
+                f"--on-publish: found {asynchrony.on_publish}, but SGLang ends a request with the adapter "
+                "that it began with; with --lora.publish adapter expected wait or abort."
+            )
+        if run.serving.check_weights_every:
+            yield (
+                f"--check-weights-every: found {run.serving.check_weights_every}, but publications carry an "
+                "adapter, which a probe proves each time; leave it out."
+            )
+
     def complaints(self, run: RunConfig, fields: Mapping[str, Any]) -> Iterable[str]:
         """Objections to roles that nobody would ask, and to drafts that change the distribution.
 
@@ -104,6 +138,7 @@ class SglangConfig(EngineConfig):
                 f"that, or leave --sglang.{QUANTIZES} out (a --model in FP8 blocks needs neither)."
             )
         yield from self._of_replicas(fields)
+        yield from self._of_adapters(run, given)
         if SPECULATES not in given:
             return
         for name in _THRESHOLDS:

@@ -11,13 +11,14 @@ from rlcore import (
     DTYPE_NAMES,
     ROUTED_EXPERTS,
     TOKEN_VARIABLE,
+    AdapterSpec,
     ConfigError,
     Engine,
     EngineLaunch,
     ServerCommand,
     flag_name,
 )
-from rlcore_sglang import cpu, fields as server_fields, heads, launch_server, models
+from rlcore_sglang import adapters, cpu, fields as server_fields, heads, launch_server, models
 from rlcore_sglang.config import (
     BOOTSTRAP_PORT,
     DECODE,
@@ -51,6 +52,7 @@ class SglangEngine(Engine[SglangConfig]):
     """`sglang`: the real server, on GPUs, or on a CPU by the help of `rlcore_sglang.cpu`."""
 
     name = "sglang"
+    takes_adapters = True
     client = "rlcore_sglang.client:SglangClient"
     loads_by_transformers = False
     gpu_share = SHARE
@@ -76,6 +78,10 @@ class SglangEngine(Engine[SglangConfig]):
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         models.check_model(hf_config, on_gpu=has_gpu_here())
 
+    def check_adapter(self, adapter: AdapterSpec, model_path: str, fields: Mapping[str, Any]) -> None:
+        ranks = server_fields.tensor_ranks_of(fields)
+        adapters.check_adapters(adapter, model_path, fields, ranks=ranks, on_gpu=has_gpu_here())
+
     def check_layout(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:
         server_fields.check_layout(fields, hf_config)
 
@@ -90,6 +96,12 @@ class SglangEngine(Engine[SglangConfig]):
         if launch.classifier:
             defaults = {**defaults, **CLASSIFIER}
             env |= heads.environment(env)
+        if launch.adapter is not None:
+            where = {"on_gpu": has_gpu_here(), "shares_gpu": launch.shares_gpu}
+            defaults = {
+                **defaults,
+                **adapters.adapter_fields(launch.adapter, launch.model_path, given, **where),
+            }
         options = {
             "--model-path": launch.model_path,
             "--host": launch.host,
@@ -141,9 +153,11 @@ class SglangEngine(Engine[SglangConfig]):
     ) -> Publisher:
         config, root = self.config, Path(weights_dir)
         way = "disk" if external else config.publish
-        if way == "tensor":
-            from rlcore_sglang.publish import TensorPublisher
+        if way in ("tensor", "disk"):
+            from rlcore_sglang.publish import SglangDiskPublisher, TensorPublisher
 
+            if way == "disk":
+                return SglangDiskPublisher(root=root, dtype=self.dtype(dtype), model_path=Path(model_path))
             bucket_bytes = config.bucket_mb * MB
             return TensorPublisher(
                 root=root, dtype=self.dtype(dtype), bucket_bytes=bucket_bytes, checks=False

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlcore import ConfigError, MissingEngineError, did_you_mean, flag_name
 from rlcore_sglang import dump_fields
+from rlcore_sglang.adapters import PATHS
 
 OLDEST, NEWEST_EXCLUDED = (0, 5, 12), (0, 6)
 TABLE = "sglang"
@@ -32,6 +33,7 @@ OWNED = {
     "api_key": "rlcore: the run's token",
     "admin_api_key": "rlcore: the run's token",
     "weight_version": "rlcore: the number of the publication",
+    "enable_lora": "--lora.publish adapter",
     "node_rank": "rlcore, which places the --sglang.nnodes of an engine",
     "dist_init_addr": "rlcore, which places the --sglang.nnodes of an engine",
     "config": "--sglang.<field> or the table [sglang] of the TOML file",
@@ -126,9 +128,14 @@ def stages_of(fields: Mapping[str, Any]) -> int:
     return number_of(fields, "pp_size", "pipeline_parallel_size")
 
 
+def tensor_ranks_of(fields: Mapping[str, Any]) -> int:
+    """The ranks that divide each layer."""
+    return number_of(fields, "tp_size", "tensor_parallel_size")
+
+
 def ranks_of(fields: Mapping[str, Any]) -> int:
     """The devices of one replica of an engine's model."""
-    return number_of(fields, "tp_size", "tensor_parallel_size") * stages_of(fields)
+    return tensor_ranks_of(fields) * stages_of(fields)
 
 
 def check_layout(fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:
@@ -136,7 +143,7 @@ def check_layout(fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> Non
 
     SGLang ends on a GPU as it loads such a model. On a CPU it pads the heads.
     """
-    tensor, heads = number_of(fields, "tp_size", "tensor_parallel_size"), hf_config.get("num_attention_heads")
+    tensor, heads = tensor_ranks_of(fields), hf_config.get("num_attention_heads")
     parts = number_of(fields, "dp_size") if _divides_attention(fields) else 1
     if isinstance(heads, int) and heads % max(1, tensor // parts):
         by = f" in {parts} groups (--sglang.dp-size)" if parts > 1 else ""
@@ -178,6 +185,8 @@ def _checked(name: str, value: Any, known: ServerFields, table: str) -> Any:
     flag = flag_name(f"{table}.{name}")
     if name == "nnodes" and table != TABLE and not table.startswith(GROUPS):
         raise ConfigError(f"{flag}: a frozen model is served on one host; leave it out.")
+    if name == PATHS and table != TABLE and not table.startswith(GROUPS):
+        raise ConfigError(f"{flag}: a frozen model is served without adapters; leave it out.")
     if name in OWNED and (name != CONTEXT or table == TABLE):
         raise ConfigError(f"{flag} is not set here, but by {OWNED[name]}.")
     if name not in known.types:

@@ -1,23 +1,62 @@
-"""Weights for `/update_weights_from_tensor`: by handle to the trainer's memory, or by value over HTTP."""
+"""SGLang's ways of new weights: by handle to the trainer's memory or by value over HTTP, and adapters."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from rlcore import EngineClient, Piece, WeightsLocation
+from rlcore import ADAPTER_CONFIG, AdapterSpec, EngineClient, Piece, WeightForms, WeightsLocation
 from rlcore_sglang.bucket import payload
+from rlcore_sglang.client import SglangClient
 from rlcore_sglang.shared_bucket import SharedBucket
-from rlcore_toolkit import StreamPublisher
+from rlcore_toolkit import DiskPublisher, FilePublisher, StreamPublisher, adapter_place
+
+
+@dataclass(frozen=True, kw_only=True)
+class SglangDiskPublisher(DiskPublisher):
+    """A whole model directory; of an adapter, a directory of PEFT."""
+
+    def write(
+        self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
+    ) -> WeightsLocation:
+        if self.forms.adapter is None:
+            return super().write(tensors, version, whole=whole)
+        location = FilePublisher.write(self, tensors, version, whole=whole)  # without config and tokenizer
+        config = _config(self.forms.adapter, location.checksums)
+        (Path(location.directory) / ADAPTER_CONFIG).write_text(json.dumps(config))
+        return location
+
+    async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
+        if self.forms.adapter is None:
+            return await super()._send(client, location)
+        assert isinstance(client, SglangClient)
+        await client.load_adapter("/load_lora_adapter", {"lora_path": location.directory}, location.version)
+        return location.checksums
+
+
+def _config(adapter: AdapterSpec, names: Iterable[str]) -> Mapping[str, Any]:
+    """What SGLang reads of an `adapter_config.json`. `names`: of the tensors, of which B has the scale."""
+    ends = {adapter_place(name)[0].rpartition(".")[2] for name in names}
+    return {
+        "peft_type": "LORA",
+        "r": adapter.rank,
+        "lora_alpha": adapter.rank,
+        "target_modules": sorted(ends),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPublisher(StreamPublisher):
-    """A train worker makes SGLang's payload of each bucket, and the driver hands it on.
+    """A train worker makes SGLang's payload of each bucket, and the driver hands it on. An adapter is one.
 
     Where each rank of the engine is on the device of a train worker (`sources`), that worker's payload is a
     handle to its memory. Otherwise the first worker sends all bytes. `readers`: see `feeding`; 0: by value.
@@ -26,10 +65,17 @@ class TensorPublisher(StreamPublisher):
     readers: int = 0
     shared: SharedBucket = field(default_factory=SharedBucket)
 
+    def holding(self, forms: WeightForms) -> TensorPublisher:
+        size = self.bucket_bytes if forms.adapter is None else sys.maxsize
+        return replace(self, forms=forms, bucket_bytes=size)
+
     def feeding(self, readers: int) -> TensorPublisher:
         return replace(self, readers=readers, shared=SharedBucket())
 
-    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> bytes:
+    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> bytes | tuple[bytes, Mapping[str, str]]:
+        if self.forms.adapter is not None:
+            values = [(name, tensor.cpu()) for name, tensor in tensors]
+            return payload(values), {name: _sha256(value) for name, value in values}
         if not self.readers:
             return payload([(name, tensor.cpu()) for name, tensor in tensors])
         flat = self.shared.fill([tensor for _, tensor in tensors])
@@ -39,6 +85,8 @@ class TensorPublisher(StreamPublisher):
         self.shared.free()
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
+        if self.forms.adapter is not None:
+            return await super()._send(client, location)
         await client.begin_weight_update()
         checksums = await super()._send(client, location)
         await client.end_weight_update()
@@ -46,6 +94,9 @@ class TensorPublisher(StreamPublisher):
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
         ranks = (await client.capabilities()).tensor_ranks
+        if self.forms.adapter is not None:
+            await self._take_adapter(self.forms.adapter, client, piece, version, ranks)
+            return
         payloads = [_text(piece.by_rank[rank]) for rank in self.sources] or [_text(piece.content)] * ranks
         assert len(payloads) == ranks, f"{len(payloads)} payloads for {ranks} ranks"
         body = {
@@ -55,6 +106,24 @@ class TensorPublisher(StreamPublisher):
             **({} if version is None else {"weight_version": str(version)}),
         }
         await client.update("/update_weights_from_tensor", body)
+
+    async def _take_adapter(
+        self, adapter: AdapterSpec, client: EngineClient, piece: Piece, version: int | None, ranks: int
+    ) -> None:
+        assert isinstance(client, SglangClient)
+        assert version is not None, "an adapter is one bucket"
+        content, sums = piece.by_rank[self.sources[0]] if self.sources else piece.content
+        body = {
+            "config_dict": _config(adapter, piece.bucket.names),
+            "serialized_named_tensors": [_text(content)] * ranks,
+            "load_format": "flattened_bucket",
+            "expected_checksums": sums,
+        }
+        await client.load_adapter("/load_lora_adapter_from_tensors", body, version)
+
+
+def _sha256(value: Tensor) -> str:
+    return hashlib.sha256(value.contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
 def _text(content: Any) -> str:

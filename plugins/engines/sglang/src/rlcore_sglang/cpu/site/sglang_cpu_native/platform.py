@@ -37,10 +37,11 @@ class CpuNativePlatform(CpuDeviceMixin, SRTPlatform):
         torch.ones(1).cos()
         from sglang.srt.mem_cache.pool_host import common
 
-        from sglang_cpu_native import decode, latent, seeded
+        from sglang_cpu_native import decode, latent, seeded, unpinned
 
         seeded.install()
         decode.install()
         latent.install()
+        unpinned.install()
         # --enable-return-routed-experts pins its host buffer through cudart; plain memory serves.
         common._cuda_host_register = lambda *args, **kwargs: None
