@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlcore.api.errors import CheckpointError, ConfigError, RunError
 from rlcore.checkpoint.disk import replace_file
 from rlcore.compose.resolved import Resolved
 from rlcore.config import toml
 from rlcore.plugins.files import write_all
-from rlcore.preparation.provenance import Provenance
+
+if TYPE_CHECKING:
+    from rlcore.preparation.provenance import Provenance
 
 RUN_TOML = "run.toml"
 """The file with the run's settings."""
@@ -145,7 +148,7 @@ def check_folder(folder: Path, before: os.stat_result) -> None:
         )
 
 
-def write_settings(folder: Path, resolved: Resolved, provenance: Provenance, step: int) -> None:
+def write_settings(folder: Path, resolved: Resolved, provenance: "Provenance", step: int) -> None:
     """Write the run's copy of its plugin files, its settings, which name these copies, and its provenance.
 
     A resumed run's settings are replaced whole or not at all. `step`: the step of this start.
