@@ -145,6 +145,19 @@ def test_broken_plugins_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "-p no:bad.py" in found["remedy"]
 
 
+def test_settings_that_cannot_be_imported_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lazy.py"
+    file.write_text(
+        "from rlcore import Component, hookimpl\n@hookimpl\ndef rlcore_rewards():\n"
+        "    yield Component(name='lazy', factory='nowhere:R', config='nowhere:C', summary='a reward')\n"
+    )
+    assert run([*QUICK, "--plugin", str(file)]) == 0
+    found = lines(capsys.readouterr().out)["reward lazy"]
+    assert found["found"] == "'lazy' cannot be loaded from 'nowhere:C': No module named 'nowhere'"
+
+
 def test_a_default_that_is_offered_twice_stops(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

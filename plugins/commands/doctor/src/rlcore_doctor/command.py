@@ -143,7 +143,7 @@ def _of_parts(
             config_class = entry.config
         except PluginError as error:
             what, remedy = f"{entry.kind} {entry.record.name}", "Mend or uninstall its plugin."
-            yield Diagnosis(what=what, found=str(error), remedy=remedy, stops=False)
+            yield Diagnosis(what=what, found=str(error).removesuffix("."), remedy=remedy, stops=False)
             continue
         if config_class.diagnose is Config.diagnose:
             continue
