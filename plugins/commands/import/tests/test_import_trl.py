@@ -164,6 +164,35 @@ def test_a_program_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert not any(word in text for word in ("SystemExit", "load_dataset", "GRPOTrainer"))
 
 
+FILES = """
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+
+kwargs = {"stop": ["</answer>"], "top_p": 0.9}
+GRPOTrainer(
+    "m/n", reward_funcs="a/b", args=GRPOConfig(generation_kwargs=kwargs, eval_strategy="steps"),
+    train_dataset=load_dataset("json", data_files="train.jsonl", split="train[:9]"),
+    eval_dataset=load_dataset("json", data_files={"test": "test.parquet"}, split="test"),
+)
+"""
+
+
+def test_files_and_stops_of_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(FILES)
+    found = translate(read((str(path),), {}), REGISTRY).settings
+    wanted = {
+        "data": "train.jsonl[:9]",
+        "eval.test.data": "test.parquet",
+        "stop": ["</answer>"],
+        "top_p": 0.9,
+    }
+    assert wanted.items() <= found.items()
+    path.write_text(FILES.replace("top_p", "penalty_alpha").replace("train.jsonl", "train.csv"))
+    found = translate(read((str(path),), {}), REGISTRY).settings
+    assert not {"data", "stop"} & found.keys()
+
+
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [

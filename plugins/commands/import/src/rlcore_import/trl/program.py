@@ -6,6 +6,7 @@ load_dataset: literals, names that are assigned once, and what is computed of th
 """
 
 import ast
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,6 +69,8 @@ def _words(value: Any) -> tuple[str, ...]:
 def _word(value: Any) -> str:
     if value is None or value == "None":
         return "null"
+    if isinstance(value, Mapping):
+        return json.dumps(value)
     return str(value).lower() if str(value) in ("True", "False") else str(value)
 
 
@@ -212,6 +215,9 @@ class Program:
                 return node.value
             case ast.List() | ast.Tuple():
                 return [self._evaluated(item) for item in node.elts]
+            case ast.Dict(keys=keys, values=values) if all(keys):
+                pairs = zip(keys, values, strict=True)
+                return {str(self._evaluated(key)): self._evaluated(item) for key, item in pairs if key}
             case ast.Name() if node.id in self.fixed:
                 return self.fixed[node.id]
             case ast.Name():

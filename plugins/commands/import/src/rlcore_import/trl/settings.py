@@ -7,6 +7,7 @@ dashes, it gives the settings that stand for the flag, or says why there are non
 from pathlib import Path
 from typing import Any
 
+from rlcore import parse_json
 from rlcore_import.run import Settings
 from rlcore_import.trackers import trackers
 from rlcore_import.translation import Outcome, implied, impossible, literal, translated
@@ -15,6 +16,14 @@ from rlcore_import.trl.run import Run
 NORMALIZERS = {"grpo": "per_rollout", "dapo": "per_token", "bnpo": "per_token", "dr_grpo": "constant"}
 LOSSES = {"cispo": "per_token", "sapo": "per_rollout", "luspo": "constant", "vespo": "per_token"}
 """`loss_type` with a recipe of that name → its denominator."""
+FORMATS = ("json", "parquet", "csv")
+"""What `load_dataset` calls files of one's own."""
+ONE_FILE = "name the file: --data FILE.jsonl or FILE.parquet"
+GENERATION = {
+    **{name: name for name in ("stop", "stop_token_ids", "temperature", "top_p", "top_k", "min_p")},
+    **{"stop_strings": "stop", "eos_token_id": "stop_token_ids"},
+}
+"""Keys of `generation_kwargs` that have a setting."""
 LOSS_FIELDS = {
     **{"sapo_temperature_pos": "tau_pos", "sapo_temperature_neg": "tau_neg", "delta": "dual_clip"},
     **{f"vespo_{name}": name for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
@@ -293,15 +302,30 @@ def rewards(run: Run, name: str) -> Outcome | Settings:
     return {"reward": chosen, **settings}
 
 
+def generation(run: Run, name: str) -> Outcome | Settings:
+    """What is given to the engine as it is, by the names of transformers and of vLLM."""
+    try:
+        given = dict(parse_json(run.text(name)))
+    except (TypeError, ValueError):
+        return impossible("it is no table that can be read; give --stop, --temperature and the like")
+    if unknown := [key for key in given if key not in GENERATION]:
+        return impossible(f"{unknown[0]}: the trainer could not compute the same log-probs")
+    settings = {GENERATION[key]: value for key, value in given.items() if value is not None}
+    lists = {to for to, value in settings.items() if to.startswith("stop") and not isinstance(value, list)}
+    return {to: [value] if to in lists else value for to, value in settings.items()}
+
+
 def data(run: Run, name: str) -> Outcome | Settings:
-    path = run.text("dataset_name")
-    if path in ("json", "parquet", "csv"):
-        return impossible("name the file: --data FILE.jsonl or FILE.parquet")
-    return {"data": _location(run, path, "dataset")}
+    location = _location(run, run.text("dataset_name"), "dataset")
+    return {"data": location} if location else impossible(ONE_FILE)
 
 
 def _location(run: Run, path: str, name: str) -> str:
-    """A file here, or a data set of the hub with its configuration and split."""
+    """A file here, or a data set of the hub with its configuration and split; empty: it is no such file."""
+    if path in FORMATS:
+        path = _file(run, name)
+        rows = run.text(f"{name}_split").partition("[")[2]
+        return f"{path}{f'[{rows}' if rows else ''}" if path else ""
     if Path(path).suffix in (".jsonl", ".parquet"):
         return path
     config = run.text(f"{name}_config")
@@ -312,13 +336,27 @@ def _location(run: Run, path: str, name: str) -> str:
     return f"{path}{f'/{config}' if config else ''}:{head}{f'[{rows}' if rows else ''}"
 
 
+def _file(run: Run, name: str) -> str:
+    """The one file of `load_dataset("json", data_files=…)`; empty: there is none that rlcore reads."""
+    files = list(run.flags.get(f"{name}.data_files", ()))
+    if len(files) == 1 and files[0].startswith("{"):
+        named = parse_json(files[0])
+        usual = "train" if name == "dataset" else "test"
+        files = [named.get(run.text(f"{name}_split", usual).partition("[")[0])]
+    [file] = files if len(files) == 1 else [""]
+    is_read = isinstance(file, str) and Path(file).suffix in (".jsonl", ".parquet") and "$" not in file
+    return str(file) if is_read else ""
+
+
 def evaluation(run: Run, name: str) -> Outcome | Settings:
     path = run.text("eval_dataset_name", run.text("dataset_name"))
     if run.text("eval_strategy", "no") == "no":
         return implied("there is no evaluation")
     samples = run.number("num_generations_eval", run.group) if run.kind == "grpo" else 1
     sampled = {"eval.test.samples": samples, "eval.test.temperature": run.real("temperature", 1.0)}
-    return {"eval.test.data": _location(run, path, "eval_dataset"), **(sampled if run.kind == "grpo" else {})}
+    if not (location := _location(run, path, "eval_dataset")):
+        return impossible(ONE_FILE)
+    return {"eval.test.data": location, **(sampled if run.kind == "grpo" else {})}
 
 
 def tracker(run: Run, name: str) -> Outcome | Settings:
