@@ -99,6 +99,12 @@ def test_labels_that_a_reward_cannot_judge(refused: Refused, model: Path, tmp_pa
     case.check(refused("train", "--algo", "grpo", *arguments), tmp_path)
 
 
+def test_a_stop_where_nothing_is_sampled(refused: Refused, model: Path, tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "rows.jsonl", [{"prompt": "red", "response": "blue"}])
+    arguments = ("--model", str(model), "--data", str(file), "--stop", "x", *OWN_SIZES)
+    _says(refused("train", "--algo", "sft", *arguments), "--stop", "'x'")
+
+
 def test_an_empty_table(refused: Refused, model: Path, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -18,6 +18,7 @@ from rlcore.compose.frozen import FROZEN
 from rlcore.compose.selection import CHOICES, REPEATED, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer
+from rlcore.config.toml import NONE
 from rlcore_cli.flags import Flag, flags
 from rlcore_cli.program import early_options
 
@@ -74,6 +75,8 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
             if position + 1 == len(args):
                 break
             value = args[position + 1]
+        if value == NONE and name in _EMPTIERS.values():
+            raise ConfigError(f"{flag}: found {value!r}; --no-{name} leaves out every {name}.")
         choices[name] = [*choices.get(name, []), value] if name in REPEATED else value
     return {name: _one_path(name, value) for name, value in choices.items()}
 

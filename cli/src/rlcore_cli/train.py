@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from rlcore.compose.roles import of_role
 from rlcore.compose.run_checks import check_engine_placement, config_of, engine_count
 from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
+from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
 from rlcore.plugins.registry import Registry, is_file
@@ -125,6 +126,8 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     if resume is not None:
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
     check_before_start(resolved, program.plugins.registry)
+    for note in _lost_tables(file, flags):
+        click.echo(f"note: {note}", err=True)
     if params["dry_run"]:
         _check_engines(resolved)
         print_settings(resolved.to_toml(), as_json=params["as_json"])
@@ -173,6 +176,15 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         source = of_checkpoint(checkpoint_of(run_dir), resolved.model)
         resolved.trainer.build().to_hf(source, export, _unseen)
         click.echo(f"{export}: the model, as transformers and engines load it.", err=params["as_json"])
+
+
+def _lost_tables(file: Layer | None, flags: Layer) -> Iterator[str]:
+    """What a flag takes the place of, with the settings that the file has for it."""
+    for kind, chosen in flags.values.items():
+        replaced = file.values.get(kind, chosen) if file is not None and isinstance(chosen, str) else chosen
+        if file is not None and replaced != chosen and layers.of_table(kind, file.values):
+            flag = f"--{kind.replace('_', '-')} {chosen}"
+            yield f"{flag}: [{kind}] of {file.label} is for {replaced!r}, so it is left out."
 
 
 def _check_engines(resolved: Resolved) -> None:

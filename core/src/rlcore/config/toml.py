@@ -17,10 +17,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.records import CHOICE, LIST_KINDS
 from rlcore.api.run_config import ROLES
 
-NESTED: Mapping[str, int] = {
-    **dict.fromkeys((*LIST_KINDS, "frozen", "engine_group", *ROLES), 2),
-    "eval": 3,
-}
+NESTED: Mapping[str, int] = {**dict.fromkeys((*LIST_KINDS, "frozen", "engine_group", *ROLES), 2), "eval": 3}
 """Tables that contain tables of settings, with their depth. All other tables have depth 1."""
 
 NONE = "none"
@@ -38,7 +35,12 @@ def read_settings(path: Path, asked: str = "--config") -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{asked} {path}: {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{asked} {path}: found broken TOML ({error}).") from error
+        way = (
+            "; set a key once, and a part with a table by its `name`"
+            if "overwrite a value" in str(error)
+            else ""
+        )
+        raise ConfigError(f"{asked} {path}: found broken TOML ({error}){way}.") from error
 
 
 def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -27,15 +27,15 @@ class PreparedEval:
 
 
 def held_out(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
-    """The held-out sets of the source that is trained on: greedy, by exact match."""
-    config = EvalConfig(score_by="exact_match")
-    return tuple(
-        PreparedEval(
-            settings=EvalSet(name=name, config=config, source=resolved.source),
-            prompts=rows[: resolved.run.evaluation.eval_prompts],
-        )
-        for name, rows in prompts.held_out.items()
-    )
+    """The held-out sets of the source that is trained on: greedy; by exact match where there are labels, else
+    by the reward.
+    """
+    most, source = resolved.run.evaluation.eval_prompts, resolved.source
+    sets = {name: rows[:most] for name, rows in prompts.held_out.items()}
+    exact, auto = EvalConfig(score_by="exact_match"), EvalConfig()
+    labeled = {key for key in sets if any(prompt.label is not None for prompt in sets[key])}
+    evals = [EvalSet(name=key, config=exact if key in labeled else auto, source=source) for key in sets]
+    return tuple(PreparedEval(settings=one, prompts=sets[one.name]) for one in evals)
 
 
 def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[PreparedEval, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rlcore.api.columns import TrainsOn
 from rlcore.api.errors import ConfigError, DataError, ModelError
 from rlcore.api.factory import load
 from rlcore.api.model_facts import ModelFacts
@@ -21,6 +22,7 @@ from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.run_checks import with_steps_of
+from rlcore.compose.sentences import unread
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.plugins.factories import check_factory
 from rlcore.preparation import data_checks
@@ -125,10 +127,10 @@ def _evals(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
     # `--eval` is read even by a run that evaluates nothing: a mistake in it is told all the same.
     every = (*held, *asked_for(resolved, held))
     evals = () if run.debug.only or resolved.producer.config.makes_batches else every
-    if run.evaluation.eval_engines and not evals:
-        raise ConfigError(
-            f"--eval-engines: found {run.evaluation.eval_engines}, but nothing is evaluated; leave it out."
-        )
+    ends = () if resolved.trains_on is TrainsOn.ROLLOUTS else ("stop", "stop_token_ids")
+    for sentence in unread(run, ("eval_engines", *ends), "nothing is evaluated; leave it out"):
+        if not evals:
+            raise ConfigError(sentence)
     return evals
 
 

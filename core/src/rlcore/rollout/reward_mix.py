@@ -168,7 +168,7 @@ def check_choices(
         complain = getattr(part.load(), "prompt_complaints", lambda config, judged: repeat(""))
         for prompt, complaint in zip(judged, complain(part.config, judged), strict=False):
             if part.config.needs_label and prompt.label is None:
-                complaint = "it has no label to compare with (--source.label-key says under which key)."
+                complaint = "its label is missing or null (--source.label-key names the key)."
                 complaint += f" Found {', '.join(map(repr, columns))}." if columns else ""
             if complaint:
                 whose = f"The reward {part.name!r} cannot judge the prompt {prompt.prompt_id!r}"

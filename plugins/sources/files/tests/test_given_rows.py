@@ -49,6 +49,14 @@ def test_pairs_and_other_keys(tmp_path: Path) -> None:
     assert [message.get("train") for message in chat.responses[0]] == [False, None, True]  # type: ignore[union-attr] # messages
 
 
+def test_a_chat_as_json_text_is_a_chat(tmp_path: Path) -> None:
+    rows = [{"prompt": json.dumps([USER]), "response": "b"}, {"prompt": "[1]", "response": "b"}]
+    assert [p.text for p in source(tmp_path, *rows).with_responses().train] == [(USER,), "[1]"]
+    found = source(tmp_path, {"conversations": [USER, SAID]})
+    with pytest.raises(DataError, match=r"line 1: .* expected --source.messages-key conversations\.$"):
+        found.with_responses()
+
+
 def test_held_out_rows_of_the_same_file(tmp_path: Path) -> None:
     rows = [{"prompt": str(number), "response": "b"} for number in range(40)]
     found = source(tmp_path, *rows, eval_fraction=0.5).with_responses()

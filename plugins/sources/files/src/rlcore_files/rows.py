@@ -1,5 +1,6 @@
 """Reads and checks a row of a prompt file: its prompt, its tools, its responses."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -67,6 +68,33 @@ def _deeper_than(levels: int, content: Any) -> bool:
     return levels == 0 or any(_deeper_than(levels - 1, item) for item in inner)
 
 
+def chat_columns(row: Row) -> list[str]:
+    """The columns of a row that hold a chat, as a list or as its JSON text."""
+    return [key for key, content in row.items() if _is_chat(_chat_of(content))]
+
+
+def _is_chat(content: Any) -> bool:
+    return isinstance(content, list) and bool(content) and all(map(_is_message, content))
+
+
+def _is_message(item: Any) -> bool:
+    return isinstance(item, Mapping) and bool({"role", "from"} & item.keys())
+
+
+def _chat_of(content: Any) -> Any:
+    """`content`, or the chat whose JSON text it is: databases and tables often hold one so."""
+    if isinstance(content, str) and content.lstrip().startswith("["):
+        with contextlib.suppress(ValueError):
+            if _is_chat(chat := parse_json(content)):
+                return chat
+    return content
+
+
+def prompt_of(value: Any, where: str) -> str | Messages:
+    """A text that is not empty, or messages with `role` and `content`, also as JSON text."""
+    return text_or_chat(_chat_of(value), where)
+
+
 def text_or_chat(value: Any, where: str) -> str | Messages:
     """A text that is not empty, or messages with `role` and `content`."""
     if isinstance(value, str):
@@ -126,7 +154,7 @@ def _without_none(value: Any) -> Any:
 def whole_chat(row: Row, config: FileConfig, where: str) -> tuple[Messages, Messages]:
     """A chat as prompt and response: the messages before the assistant's first, and the rest."""
     where = f"{where}: {config.messages_key!r}"
-    messages = text_or_chat(value(row, config.messages_key), where)
+    messages = prompt_of(value(row, config.messages_key), where)
     if isinstance(messages, str):
         raise DataError(f"{where} must be a list of chat messages, found text.")
     first = next((i for i, message in enumerate(messages) if message["role"] == ASSISTANT), None)

@@ -16,13 +16,14 @@ from rlcore_files.rows import (
     ASSISTANT,
     Row,
     answer_text,
+    chat_columns,
     kind_of,
     pair_of_chats,
+    prompt_of,
     refuse_media,
     require_json,
     required,
     response,
-    text_or_chat,
     tools,
     value,
     whole_chat,
@@ -146,7 +147,7 @@ class FileSource:
     def _prompt(self, row: Row, where: str, prompt_id: str) -> Prompt:
         key = self._config.prompt_key
         refuse_media(row, where)
-        text = text_or_chat(required(row, key, "prompt_key", where), f"{where}: {key!r}")
+        text = prompt_of(required(row, key, "prompt_key", where), f"{where}: {key!r}")
         if _ends_with_answer(text) and not self._config.continue_final_message:
             raise DataError(
                 f"{where}: {key!r} ends with a message of the assistant, which is told to answer; leave the "
@@ -189,6 +190,11 @@ class FileSource:
             value(row, config.prompt_key) is not None and value(row, config.response_key) is not None
         )
         if value(row, config.messages_key) is None or is_answered:
+            if value(row, config.prompt_key) is None and (chats := chat_columns(row)):
+                raise DataError(
+                    f"{where}: no {config.prompt_key!r} and no {config.messages_key!r}; found a chat in "
+                    f"{chats[0]!r}, expected --source.messages-key {chats[0]}."
+                )
             return self._answered(row, where, prompt_id, (config.response_key, "response_key"))
         refuse_media(row, where)
         chat, answer = whole_chat(row, config, where)
