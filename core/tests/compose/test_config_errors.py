@@ -134,7 +134,7 @@ def test_a_hub_id_without_a_network(make: Make, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_hub_that_cannot_be_reached_is_asked_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, plugins: Plugins
 ) -> None:
     """A download would log each of its tries, for half a minute. What was had before is taken."""
     import huggingface_hub.constants
@@ -147,14 +147,16 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(
         monkeypatch.setattr(huggingface_hub.constants, name, value)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with pytest.raises(ModelError, match=r"could not be had from the hub: .*refused"):
-        hub_config("some/model", "--model")
+        hub_config("some/model", plugins.registry, "--model")
     assert not caplog.records
     cached = tmp_path / "models--some--model"
     (cached / "refs").mkdir(parents=True)
     (cached / "refs" / "main").write_text("abc")
     (cached / "snapshots" / "abc").mkdir(parents=True)
     (cached / "snapshots" / "abc" / "config.json").write_text("{}")
-    assert hub_config("some/model", "--model") == str(cached / "snapshots" / "abc")
+    assert hub_config("some/model", plugins.registry, "--model") == str(
+        cached / "snapshots" / "abc" / "config.json"
+    )
 
 
 def test_a_bridge_is_for_its_trainer(make: Make, plugins: Plugins) -> None:

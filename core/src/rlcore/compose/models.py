@@ -27,7 +27,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FoundModel:
-    """What `--model` stands for. `path`: its directory; of a hub id it holds only config.json so far."""
+    """What `--model` stands for. `path`: its directory; of a hub id only its config.json so far."""
 
     entry: Entry
     name: str
@@ -46,21 +46,21 @@ def find(name: str, registry: Registry, asked: str) -> FoundModel:
     if name in registry.names(Kind.MODEL):
         preset = FoundModel(entry=registry.find(Kind.MODEL, name, asked), name=name, path=None)
         if preset.family.preset is None:
-            raise ModelError(
-                f"{asked}: {name!r} has no preset, expected a directory or a hub id of that family."
-            )
+            raise ModelError(f"{asked}: {name!r} has no preset, expected a directory or a hub id.")
         return preset
     if Path(name).is_dir():
         path = str(Path(name).resolve())
-        return FoundModel(entry=_claimant(path, registry, asked), name=path, path=path)
+        entry = claimant(read_config(path, asked), registry, f"{asked}: {path}/config.json")
+        return FoundModel(entry=entry, name=path, path=path)
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{asked}: found {name!r}, which is no directory.")
     sizes = {} if "/" in name else published_sizes(registry)
     if name in sizes:
         name = str(read_config_file(sizes[name], asked)[HUB_ID])
     if "/" in name:
-        path = hub_config(name, asked)
-        return FoundModel(entry=_claimant(path, registry, asked), name=name, path=path, hub=True)
+        path = hub_config(name, registry, asked)
+        entry = claimant(read_config(path, asked), registry, f"{asked}: {path}")
+        return FoundModel(entry=entry, name=name, path=path, hub=True)
     near = did_you_mean(name, [*_presets(registry), *sizes])
     raise ModelError(f"{asked}: found {name!r}, expected {offer(registry)}.{near}{registry.broken_note()}")
 
@@ -82,8 +82,7 @@ def _folder(name: str) -> Path:
 
 def offer(registry: Registry) -> str:
     """What names a model, for errors."""
-    presets = ", ".join(_presets(registry)) or "none"
-    return f"a Hugging Face directory, a hub id (OWNER/NAME) or one of {presets}"
+    return f"a Hugging Face directory, a hub id (OWNER/NAME) or one of {', '.join(_presets(registry))}"
 
 
 def _presets(registry: Registry) -> list[str]:
@@ -106,11 +105,12 @@ def download(name: str, asked: str = "--model") -> str:
 
 
 def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
-    """config.json of the Hugging Face directory `path`. Raises `ModelError`, which names the flag `asked`.
+    """config.json of the Hugging Face directory `path`, or that file itself. Raises `ModelError`, which names
+    the flag `asked`.
 
     Where the decoder is a part of a larger model, its fields (`text_config`) stand among the model's own.
     """
-    return read_config_file(Path(path) / "config.json", asked)
+    return read_config_file(file if (file := Path(path)).is_file() else file / "config.json", asked)
 
 
 def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
@@ -120,10 +120,8 @@ def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
     except OSError as error:
         reason, folder = error.strerror or error, file.parent
         what = f"{file}: {reason}, so {folder} is not a Hugging Face model directory."
-        for marker, named, command in (
-            ("run.toml", "run", "export"),
-            (COMPLETE_MARKER, "checkpoint", "convert"),
-        ):
+        runs = ("run.toml", "run", "export"), (COMPLETE_MARKER, "checkpoint", "convert")
+        for marker, named, command in runs:
             if (folder / marker).is_file():
                 way = f"rlcore {command} {folder} OUT"
                 what = f"{folder} is a {named}; write its model out by {way}, and name OUT."
@@ -170,14 +168,10 @@ def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
     return claimants[0]
 
 
-def _claimant(path: str, registry: Registry, asked: str) -> Entry:
-    return claimant(read_config(path, asked), registry, f"{asked}: {path}/config.json")
+def hub_config(name: str, registry: Registry, asked: str) -> str:
+    """The config.json of a hub id. Raises `ModelError`.
 
-
-def hub_config(name: str, asked: str) -> str:
-    """A directory with the config.json of a hub id. Raises `ModelError`.
-
-    Where the hub cannot be reached, the copy of an earlier download is used.
+    Where the hub does not give it, that of an earlier download or of the published size with this id.
     """
     from huggingface_hub import HfApi, constants, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
@@ -190,10 +184,12 @@ def hub_config(name: str, asked: str) -> str:
     except Exception as error:
         unreached = error
     try:
-        file = hf_hub_download(name, "config.json", local_files_only=unreached is not None)
+        return str(hf_hub_download(name, "config.json", local_files_only=unreached is not None))
     except Exception as error:
+        for file in published_sizes(registry).values():
+            if read_config_file(file, asked).get(HUB_ID) == name:
+                return str(file)
         raise ModelError(_hub_sentence(asked, name, unreached or error)) from error
-    return str(Path(file).parent)
 
 
 def _hub_sentence(asked: str, name: str, error: Exception) -> str:

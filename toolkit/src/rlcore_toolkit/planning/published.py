@@ -31,7 +31,7 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
     if path.is_dir():
         path = path / "config.json"
     elif not path.is_file() and model.count("/") == 1 and not model.startswith((".", "/", "~")):
-        path = Path(hub_config(model, "--model")) / "config.json"
+        path = Path(hub_config(model, registry, "--model"))
     elif not path.is_file():
         known = published_sizes(registry)
         if model not in known:
