@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -290,19 +289,45 @@ MACHINES = list(itertools.product((1, 8, 16, 64, 256), (24, 40, 80, 141)))
 """GPUs, and GB of each."""
 
 
+def _check_printed(size: str, gpus: int, memory: int, file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The command that the planner prints, which passes its dry run and its own plan; none: nothing fits."""
+    machines = ["--gpus", str(gpus), "--gpu-memory", str(memory)]
+    found = _json(capsys, "--model", size, *machines)
+    if not found["command"]:
+        assert found["nearest"] is None or found["nearest"]["layout"]["world"] > gpus
+        return ""
+    assert run([*found["command"].split()[1:], "--dry-run"]) == 0
+    file.write_text(capsys.readouterr().out)
+    assert run(["plan", "--config", str(file), *machines]) == 0
+    assert "it fits" in capsys.readouterr().out
+    return str(found["command"])
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A published size is known without its config.json from the hub."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_engines_in_stages_where_heads_divide_no_further(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The 48 heads of MiniMax-M2 allow a TP of 16 at most, and a sixteenth of it is too much for 40 GB."""
+    command = _check_printed("minimax-m2", 256, 40, tmp_path / "run.toml", capsys)
+    assert "--sglang.tp-size 16 --sglang.pp-size 8" in command
+
+
 @pytest.mark.full
+@pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize("number", range(len(SIZES)), ids=list(SIZES))
 def test_the_printed_command_passes_its_dry_run_and_its_own_plan(
     number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each published size on three kinds of machines, all twenty of them in turn."""
-    shutil.copy(list(SIZES.values())[number], tmp_path / "config.json")
-    for place in range(3):
-        gpus, memory = MACHINES[(3 * number + place) % len(MACHINES)]
-        machines = ["--gpus", str(gpus), "--gpu-memory", str(memory)]
-        if command := _json(capsys, "--model", str(tmp_path), *machines)["command"]:
-            assert run([*command.split()[1:], "--dry-run"]) == 0
-            file = tmp_path / "run.toml"
-            file.write_text(capsys.readouterr().out)
-            assert run(["plan", "--config", str(file), *machines]) == 0
-            assert "it fits" in capsys.readouterr().out
+    size, file = list(SIZES)[number], tmp_path / "run.toml"
+    chosen = [MACHINES[(3 * number + place) % len(MACHINES)] for place in range(3)]
+    printed = {at: bool(_check_printed(size, *at, file, capsys)) for at in chosen}
+    for (gpus, memory), fits in printed.items():  # so does it on more of a GPU
+        assert not fits or all(printed[at] for at in chosen if at[0] == gpus and at[1] > memory)

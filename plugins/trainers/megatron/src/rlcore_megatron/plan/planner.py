@@ -93,7 +93,14 @@ class _Search:
         question = self._question
         fixed = {NAMES[flag]: size for flag, size in question.sizes.items()}
         engines = list(engines_on(question.file, self._config, machines.gpus, machines.per_node))
-        choices = Choices(recompute=question.recompute, engines=by_sleep(engines, SLEEPS))
+        least = min((each.pipeline for group in engines for each in group), default=1)
+        whole = [group for group in engines if all(each.pipeline == least for each in group)]
+        staged = by_sleep([group for group in engines if group not in whole], SLEEPS)
+        choices = Choices(
+            recompute=question.recompute,
+            engines=by_sleep(whole, SLEEPS),
+            staged=staged if any(staged.values()) else {},
+        )
         return search(self.facts, machines, self._run_of, fixed, choices)
 
 

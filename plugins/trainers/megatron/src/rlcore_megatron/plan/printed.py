@@ -154,6 +154,8 @@ def _engine_flags(groups: Sequence[Engines], before: Sequence[Engines], per_node
     if before and before[0].gpus == 1:  # an engine of one GPU may be of any kind
         yield "--engine sglang"
     yield f"--engines {engines.count} --sglang.tp-size {engines.tensor}"
+    if engines.pipeline != (before[0].pipeline if before else 1):
+        yield f"--sglang.pp-size {engines.pipeline}"
     if engines.gpus > per_node:
         yield f"--sglang.nnodes {engines.gpus // per_node}"
     if before and engines.share == before[0].share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from rlcore_toolkit import LARGE_SHARE, Fields, RunFile, facts_of, read_config
 ENGINE, GROUP, FROZEN = "sglang", "engine_group", "frozen"
 MOST_ENGINES = 1024
 """The bound of `--engines`."""
+MOST_STAGES = 8
+"""Of an engine, where nothing says how many."""
 CAUSAL = "ForCausalLM"
 FOUR, EIGHT = ("fp4", "int4", "awq", "gptq"), ("fp8", "int8")
 """What names of quantizations hold, by the bits of a weight."""
@@ -64,16 +67,30 @@ def engines_of(file: RunFile, config: Mapping[str, Any], layout: Layout) -> tupl
 def engines_on(
     file: RunFile, config: Mapping[str, Any], gpus: int, per_node: int
 ) -> Iterator[tuple[Engines, ...]]:
-    """Engines that take `gpus` GPUs together, the smallest first."""
-    pipeline = file.fields(ENGINE).size("pp_size")
-    for tensor in powers(gpus // pipeline):
-        size = tensor * pipeline
+    """Engines that take `gpus` GPUs together, the smallest first; in stages where no other way divides the
+    model.
+    """
+    server = file.fields(ENGINE)
+    given = server.size("pp_size")
+    stages = [given] if "pp_size" in server.values else powers(MOST_STAGES)
+    for size in (given * share for share in powers(gpus // given)):
         if gpus % size == 0 and gpus // size <= MOST_ENGINES:
-            fields = {f"{ENGINE}.tp_size": tensor, f"{ENGINE}.nnodes": max(1, size // per_node)}
-            try:
-                yield engines_of(file.but(engines=gpus // size, **fields), config, Layout(world=gpus))
-            except ConfigError:  # its GPUs do not divide the attention heads
-                continue
+            ways = (_of_size(file, config, gpus, size, pipeline, per_node) for pipeline in stages)
+            yield from itertools.islice(filter(None, ways), 1)
+
+
+def _of_size(
+    file: RunFile, config: Mapping[str, Any], gpus: int, size: int, pipeline: int, per_node: int
+) -> tuple[Engines, ...]:
+    """Engines of `size` GPUs in `pipeline` stages; empty: their GPUs do not divide the attention heads."""
+    if size % pipeline:
+        return ()
+    fields = {"tp_size": size // pipeline, "pp_size": pipeline, "nnodes": max(1, size // per_node)}
+    own = {f"{ENGINE}.{name}": value for name, value in fields.items()}
+    try:
+        return engines_of(file.but(engines=gpus // size, **own), config, Layout(world=gpus))
+    except ConfigError:
+        return ()
 
 
 def by_sleep(

@@ -24,17 +24,21 @@ MOST_GPUS, WHOLE_NODES = 4096, 4
 """Bounds a search for more GPUs."""
 
 
+BySleep = Mapping[str, Sequence[tuple[Engines, ...]]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     """What a search may choose beside the layout, in the order of preference.
 
     `recompute`: whether layers are computed again; None: where they must be, and then the optimizer's states
     may be in host memory where that is not enough. `engines`: value of `--sleep` → groups of engines; empty:
-    none are planned.
+    none are planned. `staged`: likewise, engines in pipeline stages for layouts that no others fit beside.
     """
 
     recompute: bool | None = None
-    engines: Mapping[str, Sequence[tuple[Engines, ...]]] = field(default_factory=dict)
+    engines: BySleep = field(default_factory=dict)
+    staged: BySleep = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +106,15 @@ def served(facts: ModelFacts, layout: Layout, run: Run, machines: Machines, choi
 
     Where none have enough, those with the most.
     """
+    best = _served(facts, layout, run, machines, choices.engines)
+    if best.fits or not choices.staged:
+        return best
+    return max(best, _served(facts, layout, run, machines, choices.staged), key=_merit)
+
+
+def _served(facts: ModelFacts, layout: Layout, run: Run, machines: Machines, by_sleep: BySleep) -> Candidate:
     bests = []
-    for sleep, groups in choices.engines.items():
+    for sleep, groups in by_sleep.items():
         runs = [replace(run, sleep=sleep, engines=engines) for engines in groups]
         bests.append(max((judge(facts, layout, each, machines) for each in runs), key=_merit))
         if _merit(bests[-1])[:2] == (True, ENOUGH):
@@ -116,7 +127,7 @@ def _merit(candidate: Candidate) -> tuple[bool, float, int]:
     phases = candidate.needs.phases if candidate.needs else ()
     room = min((phase.room for phase in phases), default=1.0)
     over = max((phase.total - phase.limit for phase in phases), default=0)
-    return candidate.fits, min(room, ENOUGH), -over
+    return candidate.fits, min(room, ENOUGH) if candidate.fits else 0.0, -over
 
 
 def on_more_gpus(
@@ -238,7 +249,9 @@ def powers(limit: int) -> list[int]:
 
 
 def _rank(candidate: Candidate) -> tuple[int, ...]:
-    """Those that fit: without recomputation, offload or sleep, least divided; then those that do not."""
+    """Those that fit: without recomputation, offload, sleep or staged engines, least divided; then those that
+    do not.
+    """
     layout, memory = candidate.layout, candidate.memory
     if memory is None:
         return (2, layout.replica, layout.expert * layout.expert_tensor)
@@ -247,4 +260,5 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
     pieces = layout.replica * layout.expert * layout.expert_tensor
     run, kept = candidate.run, int(layout.recompute is not None)
     eased = kept + int(bool(run.optimizer.on_host)) + (SLEEPS.index(run.sleep) if run.engines else 0)
+    eased += any(engines.pipeline > 1 for engines in run.engines)
     return (0, eased, pieces, len(set(layout.stages)), layout.pipeline, layout.tensor, memory.total)
