@@ -305,10 +305,10 @@ def test_engines_without_a_number_of_gpus_are_told_what_is_missing() -> None:
 
 
 def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"architectures": ["MiMoForCausalLM"]}')
+    (tmp_path / "config.json").write_text('{"architectures": ["OPTForCausalLM"]}')
     rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows
     assert rows[0].outcome.verdict is FlagVerdict.IMPOSSIBLE
-    assert "MiMoForCausalLM" in rows[0].outcome.text
+    assert "OPTForCausalLM" in rows[0].outcome.text
 
 
 @pytest.mark.parametrize(("how", "taken"), [("[128, 128]", True), ("null", False)])
