@@ -83,6 +83,12 @@ def test_a_dense_model_has_none(model_path: Callable[..., Path]) -> None:
     assert Weights(model_path("qwen3"), torch.float32, None).choices.columns == set()
 
 
+def test_a_router_has_the_dtype_that_a_trainer_publishes(model_path: Callable[..., Path]) -> None:
+    held = Weights(model_path("glm_moe_dsa"), torch.bfloat16, None).tensors()
+    full = {name for name, tensor in held.items() if tensor.dtype == torch.float32}
+    assert {name.rpartition(".")[2] for name in full} == {"e_score_correction_bias"}
+
+
 def test_experts_in_one_tensor_come_one_by_one(model_path: Callable[..., Path], tmp_path: Path) -> None:
     path = model_path("qwen3_moe")
     shutil.copytree(path, tmp_path, dirs_exist_ok=True)

@@ -231,7 +231,12 @@ def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, F
             f"--model-path {model_path}: the local engine cannot serve model type {config.model_type!r}, "
             "because it serves causal decoders whose layers all keep keys and values."
         )
-    return load_full(AutoModelForCausalLM, model_path, config, dtype)
+    model, held = load_full(AutoModelForCausalLM, model_path, config, dtype)
+    for parameter in model.parameters():
+        # transformers keeps routers in fp32, which a trainer has, and publishes, like all other parameters
+        if parameter.dtype == torch.float32:
+            parameter.data = parameter.data.to(dtype)
+    return model, held
 
 
 def load_full(
