@@ -102,6 +102,15 @@ def refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return err.removeprefix("error: ").strip()
 
 
+def test_a_table_that_a_flag_replaces_is_told(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[loss]\nname = "near"\nclip = 0.5\n')
+    assert run([*base, "--config", str(file), "--loss", "far", "--dry-run"]) == 0
+    assert f"--loss far: [loss] of {file} is for 'near'" in capsys.readouterr().err
+
+
 def test_help_shows_the_flags_of_what_is_chosen(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     near = shown([*base, "--help", "all"], capsys)
     assert "loss: near:" in near

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rlcore import Part, PluginError, Prompt, Prompts
-from rlcore.preparation.eval_sets import asked
+from rlcore.preparation.eval_sets import asked, held_out
 
 SOURCE = Part(name="mine", factory="builtins:list")
 """What it builds is not looked at: each test says what was returned."""
@@ -65,3 +65,11 @@ def test_what_a_source_may_return() -> None:
     chat = rows(text=({"role": "user", "content": "?"},))
     offered = Prompts(train=tuple(chat), held_out={"a": rows(), "b": chat})
     assert asked(SOURCE, lambda source: offered) is offered
+
+
+def test_held_out_prompts_without_labels_are_scored_by_the_reward() -> None:
+    run = SimpleNamespace(evaluation=SimpleNamespace(eval_prompts=1))
+    chosen: Any = SimpleNamespace(run=run, source=SOURCE)
+    found = held_out(chosen, offers(rows(), {"bare": rows(), "labeled": rows(label="c")[2:]}))
+    scored = {one.name: one.settings.config.score_by for one in found}
+    assert scored == {"bare": "auto", "labeled": "exact_match"}
