@@ -110,10 +110,12 @@ def write_merged(
     dtype: str,
     advance: Callable[[int, int], None],
     limit: int = 5 * 1024**3,
+    base_weight: Callable[[str, Tensor], Tensor] | None = None,
 ) -> ConversionReport:
     """Write the new directory `out`: the model in `base` with the adapter in `adapter`, as `dtype` ("bf16").
 
-    One tensor at a time, in files of at most `limit` bytes. CheckpointError as in `rlcore.Trainer.to_hf`.
+    One tensor at a time, in files of at most `limit` bytes. `base_weight`: from a name and its tensor in
+    `base` to the weight that the adapter stands beside. CheckpointError as in `rlcore.Trainer.to_hf`.
     """
     check_new(out)
     spec, pairs = read_adapter_config(adapter), read_adapter(adapter)
@@ -127,7 +129,8 @@ def write_merged(
     check_space(out, total)
 
     def tensors() -> Iterator[tuple[str, Tensor]]:
-        for name, weight in _tensors(base, [entry.name for entry in entries]):
+        for name, tensor in _tensors(base, [entry.name for entry in entries]):
+            weight = tensor if base_weight is None else base_weight(name, tensor)
             a, b = pairs.get(name.removesuffix(_WEIGHT), (None, None))
             whole = weight if a is None or b is None else with_product(weight.float(), a, b, spec.scale)
             yield name, whole.to(torch_dtype(dtype))

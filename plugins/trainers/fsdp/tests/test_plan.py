@@ -41,7 +41,8 @@ MODELS: dict[str, dict[str, Any]] = {
 def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[int, int, int, int]:
     """Bytes of weights, gradients, moments, and the most beside them at one time in a step."""
     meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
-    joined = FsdpTrainer(FsdpConfig(recompute=step.recompute)).join(meeting, {})
+    config = FsdpConfig.model_validate({name: getattr(step, name) for name in ("recompute", "quantize_base")})
+    joined = FsdpTrainer(config).join(meeting, {})
     spec = RoleSpec(
         kind=ModelKind.POLICY,
         model=ModelSpec(path=path, bridge=NO_BRIDGE, dtype=step.dtype),
@@ -65,18 +66,27 @@ def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "dtype", "adapter", "recompute"),
+    ("name", "ranks", "dtype", "adapter", "recompute", "quantize_base"),
     [
-        ("qwen3", 1, "bf16", ADAPTER, True),
-        pytest.param("qwen3", 1, "fp32", None, False, marks=pytest.mark.full),
-        pytest.param("qwen3", 2, "bf16", None, True, marks=pytest.mark.full),
-        pytest.param("gemma2", 2, "bf16", ADAPTER, False, marks=pytest.mark.full),
-        pytest.param("mixtral", 1, "bf16", None, False, marks=pytest.mark.full),
+        ("qwen3", 1, "bf16", ADAPTER, True, "none"),
+        ("qwen3", 1, "bf16", ADAPTER, True, "nf4"),
+        pytest.param("qwen3", 1, "fp32", None, False, "none", marks=pytest.mark.full),
+        pytest.param("qwen3", 2, "bf16", None, True, "none", marks=pytest.mark.full),
+        pytest.param("gemma2", 2, "bf16", ADAPTER, False, "nf4", marks=pytest.mark.full),
+        pytest.param("mixtral", 1, "bf16", None, False, "none", marks=pytest.mark.full),
     ],
 )
 def test_bytes_are_those_of_a_real_step(
-    name: str, ranks: int, dtype: str, adapter: AdapterSpec | None, recompute: bool, tmp_path: Path
+    name: str,
+    ranks: int,
+    dtype: str,
+    adapter: AdapterSpec | None,
+    recompute: bool,
+    quantize_base: str,
+    tmp_path: Path,
 ) -> None:
+    if quantize_base != "none":
+        pytest.importorskip("bitsandbytes")
     logging.disable_progress_bar()
     config = AutoConfig.for_model(name, **SIZES, **MODELS[name])
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
@@ -89,6 +99,7 @@ def test_bytes_are_those_of_a_real_step(
         micro_batches=2,
         recompute=recompute,
         adapter=adapter,
+        quantize_base=quantize_base,
     )
     planned = taken(step)
     found = run_ranks(_measured, ranks, str(tmp_path), step)

@@ -53,6 +53,11 @@ SIZES = ("tp", "pp", "cp", "ep", "etp")
 @click.option(
     "--lora.targets", "lora_targets", multiple=True, help="Modules of the adapter.  [default: all-linear]"
 )
+@click.option(
+    "--trainer.quantize-base",
+    "quantize_base",
+    help="Hold the base of an adapter in four bits: nf4, with fsdp.",
+)
 @click.option("--tokens-per-rank", type=POSITIVE, help="Tokens of a micro-batch.  [default: 8192]")
 @click.option(
     "--recompute/--no-recompute",
@@ -148,6 +153,7 @@ def _settings(model: str, given: Mapping[str, Any], program: Program) -> dict[st
         "tokens_per_rank": given["tokens_per_rank"] or 8192,
         "lora.rank": given["lora_rank"],
         "lora.targets": given["lora_targets"] or None,
+        "trainer.quantize_base": given["quantize_base"],
     }
     return {name: value for name, value in settings.items() if value is not None}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,9 @@ from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import local, own_rows
 from rlcore_toolkit import decoder_config
+
+if TYPE_CHECKING:
+    from rlcore_fsdp.nf4 import Nf4Linear
 
 SCORE = "score.weight"
 """The value head, in memory and in the directory of a model that has one."""
@@ -148,11 +151,19 @@ def materialize(model: PreTrainedModel, device: torch.device) -> None:
             module._parameters[name] = shared[id(parameter)]
         for name, buffer in list(module._buffers.items()):
             if buffer is not None:
-                module._buffers[name] = buffer.to(device)
+                has_values = not buffer.is_meta
+                module._buffers[name] = (
+                    buffer.to(device) if has_values else buffer.new_empty(buffer.shape, device=device)
+                )
 
 
-def fill(model: PreTrainedModel, path: str, state: Mapping[str, Tensor]) -> WeightNames:
-    """The weights of a directory, a tensor at a time, into `state`. ModelError where one is missing."""
+def fill(
+    model: PreTrainedModel, path: str, state: Mapping[str, Tensor], quantized: Mapping[str, Nf4Linear]
+) -> WeightNames:
+    """The weights of a directory, a tensor at a time, into `state`. ModelError where one is missing.
+
+    Those of `quantized` layers go there.
+    """
     files = WeightFiles(Path(path))
     names = WeightNames(model, files.names, state)
     filled: set[str] = set()
@@ -165,7 +176,10 @@ def fill(model: PreTrainedModel, path: str, state: Mapping[str, Tensor]) -> Weig
             )
         if tensor.dtype.itemsize > 1 and not tensor.isfinite().all():
             raise ModelError(f"{path}: its weight {name!r} holds NaN or infinity.")
-        target.copy_(tensor)
+        if name in quantized:
+            quantized[name].put(tensor.to(place(), target.dtype))
+        else:
+            target.copy_(tensor)
         filled.add(name)
 
     with torch.no_grad():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Collection, Iterable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore import Ability, TrainerConfig
+from rlcore import BASE, START, Ability, TrainerConfig
 
 if TYPE_CHECKING:
     from rlcore import RunConfig
@@ -37,6 +38,35 @@ class FsdpConfig(TrainerConfig):
     optimizer_on_host: bool = Field(
         False, description="keep the optimizer's state in host memory and step there; for GPUs"
     )
+
+    quantize_base: Literal["none", "nf4"] = Field(
+        "none", description="hold the frozen matrices beside an adapter in four bits a number (QLoRA)"
+    )
+
+    def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
+        """A quantized base is frozen, and other numbers than those of the directory."""
+        if self.quantize_base == "none":
+            return
+        found = f"--trainer.quantize-base: found {self.quantize_base}"
+        if find_spec("bitsandbytes") is None:
+            yield f"{found}, which bitsandbytes makes: pip install 'bitsandbytes>=0.50'."
+        if not run.lora.is_on:
+            yield f"{found}, but without an adapter the whole model trains; add --lora.rank."
+        if run.lora.publish == "adapter":
+            yield (
+                "--lora.publish: found adapter, but engines load the base as it is in the directory, and the "
+                f"adapter trains beside its numbers in {self.quantize_base}; leave it out."
+            )
+        if run.reference.ranks and run.reference.model in (START, BASE):
+            yield (
+                f"--reference.ranks: found {run.reference.ranks}, but with --trainer.quantize-base the "
+                "reference is the policy without its adapter; leave it out."
+            )
+        if run.reference.placement == "swapped":
+            yield (
+                "--reference.placement: found swapped, but the policy's model has --trainer.quantize-base; "
+                "expected resident."
+            )
 
     def left_out(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> str | None:
         """A vision tower; layers for multi-token prediction, which transformers does not build."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -28,6 +28,10 @@ from rlcore_toolkit import (
 
 Read = Callable[[Tensor], Tensor]
 """From a parameter to all of it, detached."""
+
+if find_spec("bitsandbytes"):  # PEFT imports it too, and rlcore with care
+    import rlcore_fsdp.nf4  # noqa: F401  # isort: skip
+from peft import LoraConfig, inject_adapter_in_model  # noqa: E402
 
 _NAME = "default"
 """PEFT's name of the adapter in memory."""

@@ -34,6 +34,7 @@ from rlcore_toolkit import Bins, ModelOffload, in_order, learning_rate, rank_bin
 
 if TYPE_CHECKING:
     from rlcore_fsdp.lora import Adapter
+    from rlcore_fsdp.nf4 import Nf4Linear
 
 Score = Callable[[Mapping[str, Tensor], TrainBatch], LossResult]
 """From the outputs of a micro-batch and its samples to their loss."""
@@ -52,6 +53,7 @@ class Model:
         model = self._prepare(empty_model(spec.model.path, spec.model.dtype))
         self.dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
         self.adapter = self._adapted(model, spec)
+        self.quantized = self._quantized(model, config)
         divide(
             model,
             torch_dtype(spec.model.dtype),
@@ -65,7 +67,7 @@ class Model:
         materialize(model, place())
         self._before_weights(model)
         state = plain_state(model)
-        self.names = fill(model, spec.model.path, state)
+        self.names = fill(model, spec.model.path, state, self.quantized)
         if self.adapter is not None:
             self.adapter.fill()
         self.longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
@@ -173,7 +175,11 @@ class Model:
         yield from self.net.model.buffers()
 
     def _gathered(self, name: str) -> Tensor:
-        weight = self._whole(self.state[name], self.dtypes[name])
+        if (layer := self.quantized.get(name)) is None:
+            weight = self._whole(self.state[name], self.dtypes[name])
+        else:
+            with self._away.lent(layer.buffers()):
+                weight = layer.whole()
         return weight if self.adapter is None else self.adapter.merged(name, weight, self._whole)
 
     def _whole(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -189,6 +195,13 @@ class Model:
         from rlcore_fsdp.lora import Adapter  # PEFT takes seconds
 
         return Adapter(model, spec.model.path, spec.adapter)
+
+    def _quantized(self, model: Any, config: FsdpConfig) -> Mapping[str, Nf4Linear]:
+        if self.adapter is None or config.quantize_base == "none":
+            return {}
+        from rlcore_fsdp.nf4 import quantize  # bitsandbytes need not be there
+
+        return quantize(model)
 
     def _files(self) -> Callable[[Path], None] | None:
         """What writes the adapter's files. Collective."""

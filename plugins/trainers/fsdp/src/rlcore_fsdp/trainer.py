@@ -51,6 +51,10 @@ class FsdpTrainer:
 
         spec = adapter_of(run, Path(model.path))
         modules_in_memory(empty_model(model.path, model.dtype), model.path, spec)
+        if self.config.quantize_base != "none":
+            from rlcore_fsdp.nf4 import rounding
+
+            rounding(model.path, model.dtype)
         return spec
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> FsdpRank:
@@ -69,7 +73,12 @@ class FsdpTrainer:
     ) -> ConversionReport:
         """A tensor at a time, in this process; an adapter is merged into its base."""
         if (source.folder / ADAPTER_CONFIG).is_file():
-            return write_merged(Path(source.spec.path), source.folder, out, source.spec.dtype, advance)
+            spec, base = source.spec, None
+            if self.config.quantize_base != "none":
+                from rlcore_fsdp.nf4 import rounding
+
+                base = rounding(spec.path, spec.dtype)
+            return write_merged(Path(spec.path), source.folder, out, spec.dtype, advance, base_weight=base)
         from rlcore_fsdp.convert import to_hf
 
         return to_hf(source, out, advance)

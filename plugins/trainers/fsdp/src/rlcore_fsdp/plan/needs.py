@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 FLOAT = 4
 """Bytes of a number in fp32."""
-RECOMPUTED = "with every block computed again in the backward pass: --fsdp.recompute"
-HOSTED = "with the optimizer in host memory: --fsdp.optimizer-on-host"
+RECOMPUTE, ON_HOST = "--trainer.recompute", "--trainer.optimizer-on-host"
+RECOMPUTED = f"with every block computed again in the backward pass: {RECOMPUTE}"
+HOSTED = f"with the optimizer in host memory: {ON_HOST}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,8 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return f"DP {self.step.ranks}"
+        base = self.step.quantize_base
+        return f"DP {self.step.ranks}" + (f", base in {base.upper()}" if base != "none" else "")
 
     @property
     def ranks(self) -> int:
@@ -152,9 +154,10 @@ class Candidate:
         step, taken = self.step, self.taken
         trained = taken.adapted or taken.parameters
         kind = "of the adapter" if step.adapter else "of the model"
+        base = "" if step.quantize_base == "none" else f", its matrices in {step.quantize_base.upper()}"
         return [
-            f"weights: {taken.parameters:,} numbers in {step.dtype}, of which what trains is in fp32, over "
-            f"{step.ranks} ranks",
+            f"weights: {taken.parameters:,} numbers in {step.dtype}{base}, of which what trains is in fp32, "
+            f"over {step.ranks} ranks",
             f"gradients: {trained:,} numbers {kind} in fp32, over {step.ranks} ranks",
             f"optimizer: two moments of each, {size_text(taken.optimizer)} on a rank",
             f"activations: a micro-batch of {step.tokens} tokens, in samples of up to {step.longest}"
@@ -164,8 +167,8 @@ class Candidate:
 
     def flags(self, other: Any = None) -> str:
         flags = [f"--ranks {self.ranks}"]
-        flags += ["--fsdp.recompute"] if self.step.recompute else []
-        flags += ["--fsdp.optimizer-on-host"] if self.on_host else []
+        flags += [RECOMPUTE] if self.step.recompute else []
+        flags += [ON_HOST] if self.on_host else []
         flags += [f"--sleep {self.sleep}"] if self.served and self.sleep != "none" else []
         if self.served is not None:
             flags.append(f"--engines {self.served.count} --sglang.tp-size {self.served.gpus}")

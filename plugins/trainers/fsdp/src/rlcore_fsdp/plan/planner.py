@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 from rlcore import AdapterSpec, ConfigError
@@ -59,14 +60,12 @@ class FsdpPlanner:
         """The run's own settings; where it does not fit, the nearest that does."""
         file.check_trainer()
         file.check_adapter()
-        run, fields = _Run.of(file, model), file.fields("fsdp")
+        run = _Run.of(file, model)
         ranks = int(file.value("ranks"))
         if gpus is not None and gpus < ranks:
             raise ConfigError(f"--gpus: found {gpus}, expected at least {ranks} for the train workers.")
         whole = replace(machines, gpus=ranks)
-        own = run.candidate(
-            whole, recompute=fields.is_on("recompute"), on_host=fields.is_on("optimizer_on_host")
-        )
+        own = run.candidate(whole, recompute=run.settings.recompute, on_host=run.settings.optimizer_on_host)
         own = replace(own, sleep=file.value("sleep"))
         if file.generates:
             settings = file.fields(ENGINE)
@@ -86,6 +85,7 @@ class _Run:
     file: RunFile
     model: str
     config: Mapping[str, Any]
+    settings: FsdpConfig
     adapter: AdapterSpec | None
     has_reference: bool
 
@@ -93,7 +93,10 @@ class _Run:
     def of(cls, file: RunFile, model: str) -> _Run:
         """ConfigError for a run of which this planner does not count all."""
         config = read_config(model, file.registry)
-        for complaint in FsdpConfig().model_complaints(file.run, {}, config):
+        own = {name: one for name, one in file.fields("trainer").values.items() if name != "name"}
+        settings = FsdpConfig.model_validate(own)
+        wrong = settings.model_complaints(file.run, {}, config), settings.complaints(file.run, {}, ())
+        for complaint in chain(*wrong):
             raise ConfigError(complaint)
         given = {name.split(".")[0] for name in file.settings}
         found = [what for table, what in NOT_COUNTED.items() if table in given]
@@ -110,6 +113,7 @@ class _Run:
             file=file,
             model=model,
             config=config,
+            settings=settings,
             adapter=spec if lora.rank else None,
             # that of an adapter is the policy itself
             has_reference=file.has_reference and not lora.rank and not file.value("reference.ranks"),
@@ -129,6 +133,7 @@ class _Run:
             micro_batches=max(1, math.ceil(samples / ranks * file.longest / tokens)),
             recompute=recompute,
             adapter=self.adapter,
+            quantize_base=self.settings.quantize_base,
         )
         found = taken(step)
         is_resident = self.has_reference and file.value("reference.placement") == "resident"

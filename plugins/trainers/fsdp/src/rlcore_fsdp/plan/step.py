@@ -49,7 +49,8 @@ class Step:
     """A step of the model of `config`, which is the text of its config.json, in `dtype` ("bf16").
 
     `tokens` of a micro-batch, in samples of up to `longest`, all of whose tokens are response tokens;
-    `micro_batches` of an optimizer step; `adapter`: what trains, None: the whole model.
+    `micro_batches` of an optimizer step; `adapter`: what trains, None: the whole model; `quantize_base`: as
+    the trainer's setting.
     """
 
     config: str
@@ -60,6 +61,7 @@ class Step:
     micro_batches: int
     recompute: bool
     adapter: AdapterSpec | None = None
+    quantize_base: str = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +101,13 @@ def taken(step: Step) -> Taken:
     }
     head, packs = Head(model), {joint: _pack(step, in_one_row=joint) for joint in (True, False)}
     adapter = None if step.adapter is None else _adapted(model, step.adapter)
+    if step.quantize_base != "none":
+        from rlcore_fsdp.nf4 import quantize  # bitsandbytes need not be there
+
+        quantize(model)
     with _ranks(step.ranks):
         divide(model, torch_dtype(step.dtype), CPU, trains=True, adapter=adapter)
-        live = LiveBytes(model.buffers())
+        live = LiveBytes(one for one in model.buffers() if not one.is_meta)
         with FakeTensorMode(allow_non_fake_inputs=True), live, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of views that nobody writes to
             held = _run(model, head, step, packs, live)
