@@ -93,7 +93,8 @@ def draw(runs: Sequence[Learned], path: Path) -> Path:
     pyplot.rcParams["svg.hashsalt"] = "rlcore"  # the same file for the same numbers
     tasks = list(dict.fromkeys(run.task for run in runs))
     names = list(dict.fromkeys(run.recipe for run in runs))
-    colors = {name: pyplot.colormaps["tab20"](number % 20) for number, name in enumerate(names)}
+    wheel = pyplot.colormaps["tab10" if len(names) <= 10 else "tab20"]
+    colors = {name: wheel(number % 20) for number, name in enumerate(names)}
     figure, panels = pyplot.subplots(
         1, len(tasks), figsize=(4.2 * len(tasks) + 1.8, 3.4), sharey=True, squeeze=False, layout="constrained"
     )
