@@ -6,6 +6,7 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import ConfigError, PluginError
@@ -122,8 +123,15 @@ def resolve_model(selection: Selection) -> ModelChoice:
 
 
 def adopted(path: str, family: ModelFamily) -> str:
-    """The directory that is read for the model directory `path`, as the family's `adopt` says."""
-    return str(load(family.adopt, family.name)(path)) if family.adopt else path
+    """What is read for the model directory or config.json `path`, as the family's `adopt` says.
+
+    The config of a published size stays as it is.
+    """
+    file = Path(path)
+    is_size = file.is_file() and file.name != "config.json"
+    if family.adopt is None or is_size:
+        return path
+    return str(load(family.adopt, family.name)(str(file.parent) if file.is_file() else path))
 
 
 def resolve_evals(selection: Selection, settings: Mapping[str, Setting]) -> tuple[EvalSet, ...]:
