@@ -39,11 +39,12 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
         yield from unread(run, ("kl_unbiased",), reason)
         yield from _unread_table(REFERENCE, run, settings, reason)
         yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
-    if run.reference.placement == "swapped" and run.reference.ranks:
-        yield (
-            "--reference.placement: found swapped, which borrows the policy's model, but --reference.ranks "
-            "gives the reference workers of its own; leave one of them out."
-        )
+    if run.reference.placement == "swapped":
+        borrowed = "--reference.placement: found swapped, which borrows the policy's model, but"
+        if run.reference.ranks:
+            yield f"{borrowed} --reference.ranks gives the reference workers of its own; leave one out."
+        if run.lora.is_on:
+            yield f"{borrowed} --lora.rank gives that an adapter; leave one out."
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
     lowest, peak = run.critic.optimizer(run.optimizer).min_lr, run.critic.lr

@@ -129,10 +129,6 @@ def test_a_base_in_nf4_is_that_of_transformers(ranks: int, tmp_path: Path) -> No
         ({"lora.rank": 0}, "--trainer.quantize-base: .*add --lora.rank"),
         ({"lora.publish": "adapter"}, "--lora.publish: found adapter"),
         ({"reference.ranks": 1}, "--reference.ranks: found 1"),
-        (
-            {"reference.model": "other", "reference.placement": "swapped"},
-            "--reference.placement: found swapped",
-        ),
     ],
 )
 def test_what_would_be_another_base_is_refused(settings: dict[str, Any], flag: str) -> None:

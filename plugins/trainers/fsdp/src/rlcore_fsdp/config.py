@@ -62,11 +62,6 @@ class FsdpConfig(TrainerConfig):
                 f"--reference.ranks: found {run.reference.ranks}, but with --trainer.quantize-base the "
                 "reference is the policy without its adapter; leave it out."
             )
-        if run.reference.placement == "swapped":
-            yield (
-                "--reference.placement: found swapped, but the policy's model has --trainer.quantize-base; "
-                "expected resident."
-            )
 
     def left_out(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> str | None:
         """A vision tower; layers for multi-token prediction, which transformers does not build."""
