@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from refusals import Case, cases
 
-from rlcore import Kind, PluginError, RunConfig, __version__
+from rlcore import EngineConfig, Kind, PluginError, RunConfig, __version__
 from rlcore.api.config import fields_of
 from rlcore.compose.select import select
 from rlcore.config.layers import Layer
@@ -466,13 +466,20 @@ def rlcore_engines():
     ("config", "said"),
     [
         ("nowhere:Settings", "'lazy' cannot be loaded from 'nowhere:Settings': No module named 'nowhere'."),
-        ("json:JSONDecoder", "engine 'lazy' of rlcore-mine 1.2.3: config <class 'json.decoder.JSONDecoder'>"),
+        ("json:JSONDecoder", "config <class 'json.decoder.JSONDecoder'>"),
+        ("ends_itself:Settings", "'lazy' cannot be loaded from 'ends_itself:Settings': SystemExit: 0."),
+        ("lacks_a_package:Settings", "MissingPackageError: pip install it."),
     ],
 )
 def test_a_config_that_is_named_is_imported_when_its_part_is_chosen(
-    install: Install, config: str, said: str
+    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str, said: str
 ) -> None:
     install("mine", LAZY.format(config=config))
+    said = f"engine 'lazy' of rlcore-mine 1.2.3: {said}"
+    (tmp_path / "site0/ends_itself.py").write_text("print('bye')\nraise SystemExit(0)")
+    (tmp_path / "site0/lacks_a_package.py").write_text(
+        "from rlcore import MissingPackageError\nraise MissingPackageError('pip install it.')"
+    )
     registry = loaded("mine", "local").registry
     assert not registry.broken
     assert [entry.record.name for entry, _ in registry.configs(Kind.ENGINE)] == ["local"]
@@ -481,6 +488,14 @@ def test_a_config_that_is_named_is_imported_when_its_part_is_chosen(
         registry.find(Kind.ENGINE, "lazy", "--engine")
     with pytest.raises(PluginError, match=re.escape(said)):
         loaded("mine", strict=True)
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("config", ["Config", "'rlcore:Config'"])
+def test_a_part_with_the_root_of_all_configs_has_that_of_its_kind(install: Install, config: str) -> None:
+    body = LAZY.replace('"{config}"', config).format()
+    install("mine", f"from rlcore import Config\n{body}")
+    assert loaded("mine", strict=True).registry.find(Kind.ENGINE, "lazy", "--engine").config is EngineConfig
 
 
 def test_the_names_of_settings_are_those_of_a_run() -> None:

@@ -39,4 +39,5 @@ from .tasks import (
 from .threads import (
     compute_threads as compute_threads,
     switch_threads_often as switch_threads_often,
+    when_slow as when_slow,
 )

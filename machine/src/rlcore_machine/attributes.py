@@ -20,7 +20,7 @@ def attribute_fault(path: str) -> str | None:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             return f"there is no module {module!r}"
         return f"{module!r} cannot be imported: {error}"
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = " ".join(str(error).split()).removesuffix(".")
         return f"{module!r} cannot be imported: {type(error).__name__}{text and f': {text}'}"
     return f"there is no module {module!r}" if spec is None else _fault(spec, module, wanted)

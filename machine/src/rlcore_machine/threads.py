@@ -1,6 +1,9 @@
 """How the threads of a process share the interpreter, and how many compute."""
 
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 SWITCH_S = 0.0005
 
@@ -13,6 +16,19 @@ def switch_threads_often() -> None:
     step. Threads that tokenise or compute then hold up no event loop.
     """
     sys.setswitchinterval(SWITCH_S)
+
+
+@contextmanager
+def when_slow(seconds: float, call: Callable[[], object]) -> Iterator[None]:
+    """A block that takes longer than `seconds` has `call` called once, from a thread and while it lasts."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # what runs next may fork
 
 
 def compute_threads(count: int) -> None:

@@ -17,7 +17,7 @@ def load(factory: str, name: str) -> Any:
         return reduce(getattr, attribute.split("."), importlib.import_module(module))
     except RlcoreError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an import does not end rlcore
         plain = isinstance(error, ImportError | AttributeError)
         why = error if plain else one_line(error)
         raise PluginError(f"{name!r} cannot be loaded from {factory!r}: {why}.") from error

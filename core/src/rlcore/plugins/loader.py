@@ -9,9 +9,8 @@ import inspect
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -39,6 +38,7 @@ from rlcore.plugins.registry import (
     check,
     check_adapter,
 )
+from rlcore_machine import when_slow
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Plugins:
             give: Any = implementation.function
             try:
                 yield from list(give())
-            except Exception as error:  # they are for a hint alone
+            except (Exception, SystemExit) as error:  # they are for a hint alone
                 whose = next(info for info in self.infos if info.name == implementation.plugin_name)
                 why = one_line(error)
                 _log.warning("plugin %r of %s cannot give its foreign settings: %s", whose.name, whose, why)
@@ -183,8 +183,8 @@ class _Loader:
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
         try:
-            # stdout is the answer, of --json for example
-            with _told_while_slow(info, self._warn), redirect_stdout(sys.stderr):
+            # stdout is the answer, of --json for example; an import that never ends is told of while it lasts
+            with when_slow(SLOW_S, lambda: self._warn(_slow(info))), redirect_stdout(sys.stderr):
                 module = import_it()
                 _check_hooks(self.manager, module)
                 self.manager.register(module, name=info.name)
@@ -231,23 +231,6 @@ class _Loader:
             module: Any = self.manager.get_plugin(info.name)
             if info.is_file and not self.manager.get_hookcallers(module):
                 self.entries += _functions(info, module, self.adapters)
-
-
-@contextmanager
-def _told_while_slow(info: PluginInfo, warn: Callable[[str], object]) -> Iterator[None]:
-    """Says of a plugin that takes long to import that it does.
-
-    It says so from a thread and while it lasts: an import that never ends would leave every command without
-    a word.
-    """
-    timer = threading.Timer(SLOW_S, lambda: warn(_slow(info)))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # what runs next may fork
 
 
 def _slow(info: PluginInfo) -> str:

@@ -1,13 +1,14 @@
 """Names → records. A name is unique in its kind; a clash names both providers."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from rlcore.api.errors import PluginError, described, did_you_mean
+from rlcore.api.errors import PluginError, RlcoreError, described, did_you_mean, one_line
 from rlcore.api.factory import load
 from rlcore.api.records import (
     CHOICE,
@@ -149,17 +150,23 @@ class Entry:
 
     @cached_property
     def config(self) -> "type[Config]":
-        """The class of its settings: the base of its kind for a part that names none.
+        """The class of its settings: the base of its kind for a part that names none, or `rlcore.Config`.
 
-        Raises `PluginError` where it is given as a text, and cannot be imported or does not fit.
+        Raises `PluginError`, which names the part and its plugin, where it is given as a text, and cannot be
+        imported or does not fit.
         """
-        record = self.component
-        config: Any = record.config or _base(self.kind)
+        record, base = self.component, _base(self.kind)
+        config: Any = record.config or base
         if isinstance(config, str):
-            config = load(config, record.name)
+            whose = f"{self.kind} {record.name!r} of {self.provider}"
+            try:
+                with redirect_stdout(sys.stderr):  # stdout is the answer, of --json for example
+                    config = load(config, record.name)
+            except RlcoreError as error:
+                raise PluginError(f"{whose}: {one_line(error)}.") from error
             if fault := _config_fault(self.kind, record, config):
-                raise PluginError(f"{self.kind} {record.name!r} of {self.provider}: {fault}.")
-        return cast("type[Config]", config)
+                raise PluginError(f"{whose}: {fault}.")
+        return base if issubclass(base, config) else cast("type[Config]", config)
 
     @property
     def is_data_source(self) -> bool:
