@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import shutil
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -104,3 +105,26 @@ def test_its_tokens_are_those_of_tiktoken(
     assert kimi(str(published)) == str(path)
     with pytest.raises(ModelError, match="expected a token in base64"):
         tokenizer_json(published / "config.json", {})
+
+
+@pytest.mark.parametrize("name", ["tiktoken.model", "tokenizer_config.json"])
+def test_its_tokenizer_follows_the_source(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = Path(shutil.copytree(published, tmp_path / "source"))
+    made = Path(kimi(str(source))) / "tokenizer.json"
+    old, time = made.read_text(), made.stat().st_mtime_ns
+    kimi(str(source))
+    assert made.stat().st_mtime_ns == time
+    if name == "tiktoken.model":
+        *lines, _ = (source / name).read_text().splitlines(keepends=True)
+        (source / name).write_text("".join(lines))
+    else:
+        (source / name).write_text((source / name).read_text().replace("[BOS]", "[START]"))
+    kimi(str(source))
+    assert made.read_text() == tokenizer_json(
+        source / "tiktoken.model",
+        json.loads((source / "tokenizer_config.json").read_text())["added_tokens_decoder"],
+    )
+    assert made.read_text() != old

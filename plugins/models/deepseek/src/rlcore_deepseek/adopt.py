@@ -1,5 +1,6 @@
 """Kimi-K2 and Moonlight, DeepSeek-V3 with another tokenizer, without the code that comes with them."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from rlcore_toolkit import readable_copy, write_file
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TOKENIZER, RANKS = "tokenizer.json", "tiktoken.model"
+MARK = ".tokenizer.sources"
+"""The file of a copy with the hash of what its tokenizer.json was made from."""
 
 
 def kimi(path: str) -> str:
@@ -22,9 +25,21 @@ def kimi(path: str) -> str:
     if has_ranks and config.is_file():
         changes[TOKENIZER_CONFIG] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     copy = readable_copy(source, changes)
-    if has_ranks and not (copy / TOKENIZER).is_file():
-        from rlcore_deepseek.tiktoken import tokenizer_json
-
-        added = json.loads(config.read_text()).get("added_tokens_decoder", {}) if config.is_file() else {}
-        write_file(copy / TOKENIZER, tokenizer_json(source / RANKS, added))
+    if has_ranks:
+        _write_tokenizer(source, copy)
     return str(copy)
+
+
+def _write_tokenizer(source: Path, copy: Path) -> None:
+    """Write the tokenizer.json of `copy`, unless it was made from the files that `source` has now."""
+    config, ranks = source / TOKENIZER_CONFIG, (source / RANKS).read_bytes()
+    text = config.read_text() if config.is_file() else "{}"
+    mark = hashlib.sha256(ranks + text.encode()).hexdigest()
+    if (copy / TOKENIZER).is_file() and (copy / MARK).is_file() and (copy / MARK).read_text() == mark:
+        return
+    from rlcore_deepseek.tiktoken import tokenizer_json
+
+    write_file(
+        copy / TOKENIZER, tokenizer_json(source / RANKS, json.loads(text).get("added_tokens_decoder", {}))
+    )
+    write_file(copy / MARK, mark)  # last, so that an interrupted writer leaves an old mark
