@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic.fields import FieldInfo
 
 from rlcore.api.config import Table
-from rlcore.api.marks import COMMON, setting
+from rlcore.api.marks import COMMON, TRAINING, setting
 
 ALL_LINEAR = "all-linear"
 """The target that stands for every linear layer of a decoder, without routers and the output layer."""
@@ -44,7 +44,7 @@ class AdapterSpec:
 class LoraOptions(Table):
     """The adapter that is trained in place of the model's weights."""
 
-    rank: int = setting(0, "rank of the adapter that is trained; 0: the whole model is", COMMON, ge=0)
+    rank: int = setting(0, "rank of the trained adapter; 0: the whole model trains", COMMON | TRAINING, ge=0)
     alpha: float = setting(32.0, "the adapter's product is multiplied by alpha / rank", gt=0)
     targets: tuple[str, ...] = setting((ALL_LINEAR,), "modules: all-linear, ends of names, or patterns")
     dropout: float = setting(0.0, "dropout of the adapter's input while training", ge=0, lt=1)
@@ -66,5 +66,5 @@ class LoraOptions(Table):
 
 
 # A keyword of Python, so no statement of the class can name it.
-_FROM: FieldInfo = setting("", "directory of PEFT with the first adapter; it says rank and targets")
+_FROM: FieldInfo = setting("", "directory of PEFT with the first adapter; it says rank and targets", TRAINING)
 LoraOptions.model_fields["from"] = FieldInfo.from_annotated_attribute(str, _FROM)
