@@ -9,11 +9,12 @@ import pytest
 from refusals import Case, cases
 from runs import run_of
 
-from rlcore import ConfigError, RunConfig
+from rlcore import ConfigError, ModelError, RunConfig
 from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.resolved import Resolved
 from rlcore.compose.run_checks import engine_complaints
 from rlcore.preparation.engine_checks import check_ports
+from rlcore.preparation.prepare import prepare
 from rlcore_machine.network import is_free
 
 HERE, THERE = "http://127.0.0.1:3000", "http://127.0.0.1:3001"
@@ -98,6 +99,18 @@ def test_engine_groups(make: Callable[..., Resolved], write: Callable[[str], Pat
     table = 'engine = "sglang"\n[engine_group]\nname = ["a=1"]\n[engine_group.a]\ntp_size = 2\n'
     assert group_fields("a", make({}, write(table))) == {"tp_size": 2}
     assert make({}, write('engine = "sglang"\n[engine_group]\na = 2\n')).run.serving.engine_group == ("a=2",)
+
+
+def test_adapters_of_a_group_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_sglang.fields.require_version", lambda *_: "0.5.23")
+    flags = {
+        "engine": "sglang",
+        "engine_group": ["plain=1", "long=1"],
+        "engine_group.long.lora_paths": "a=/x",
+    }
+    adapter = {"lora.rank": "2", "lora.publish": "adapter", "task": "copy"}
+    with pytest.raises(ModelError, match="/x"):
+        prepare(run_of("grpo", {**flags, **adapter}), tmp_path, None)
 
 
 @cases("engines: groups")

@@ -18,6 +18,7 @@ from rlcore.api.sources import DrawingSource, Prompts
 from rlcore.api.trainer import ConvertingTrainer, Trainer
 from rlcore.api.types import Prompt
 from rlcore.checkpoint.disk import writing
+from rlcore.compose.engine_groups import engine_groups, group_fields
 from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.resolved import Inference, Resolved
@@ -67,10 +68,11 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         weights=_weights(resolved, hf_config),
     )
     roles = role_specs(resolved, model, hf_config, trainer, gpu=gpu)
-    travels = run.lora.publish == "adapter" and run.debug.only != "rollout"
-    adapter = roles[POLICY].adapter if travels else None
+    adapter = roles[POLICY].adapter if run.lora.publish == "adapter" else None
     if adapter is not None and not run.serving.engine_url:
-        resolved.engine.build().check_adapter(adapter, model.path, engine_fields)
+        groups = [group_fields(name, resolved) for name in engine_groups(run)]
+        for served in (engine_fields, *groups):
+            resolved.engine.build().check_adapter(adapter, model.path, served)
     last_step = resolved.producer.config.last_step()
     prepared = Prepared(
         resolved=resolved,
@@ -212,9 +214,8 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
 
 def _generators(chosen: Inference) -> Generators:
     """The generators of the run and of its evaluations."""
-    return Generators(
-        [chosen.generator, *(evaluation.generator for evaluation in chosen.evals if evaluation.generator)]
-    )
+    others = [evaluation.generator for evaluation in chosen.evals if evaluation.generator]
+    return Generators([chosen.generator, *others])
 
 
 def _checked_encoder(chosen: Inference, path: Path, hf_config: Mapping[str, Any]) -> PromptTokenizer:
@@ -254,7 +255,6 @@ def model_path(chosen: Inference, run_dir: Path) -> Path:
     path = run_dir / MODEL_DIR
     if not path.exists():
         assert choice.family.preset is not None, "a model without a path is a preset"
-        write = load(choice.family.preset, choice.family.name)
         with writing(path):
-            write(path, chosen.run.seed)
+            load(choice.family.preset, choice.family.name)(path, chosen.run.seed)
     return path
