@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from rlcore import ConfigError, Kind, Part, Registry, TrainerConfig
 from rlcore_cli.program import Program, RunFile as ProgramRunFile
@@ -18,6 +19,9 @@ GIGABYTES = click.FloatRange(min=1)
 NOTHING_FITS = 1
 """The exit code."""
 SIZES = ("tp", "pp", "cp", "ep", "etp")
+MACHINES = ("gpus", "gpu_memory", "host_memory", "gpu_bandwidth", "network", "gpus_per_node")
+BESIDE_A_FILE = {"config", "model", *MACHINES, "explain", "as_json"}
+"""The options that have an effect with --config."""
 
 
 @click.command()
@@ -85,13 +89,16 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
         network=(given["network"] or 0) * GB,
     )
     if config is not None:
-        _refuse_beside_a_file(given)
+        _refuse_beside_a_file(click.get_current_context())
         file = _run_file(config, program)
         name = model or file.model
         answer = _planner(file.registry, file.settings.get("trainer")).judge(file, name, machines, gpus)
     elif model is None or gpus is None:
         missing = "--model" if model is None else "--gpus"
         raise ConfigError(f"{missing} is missing; only --config FILE says it in its place.")
+    elif machines.gpu_bandwidth or machines.network:
+        unread = "--gpu-bandwidth" if machines.gpu_bandwidth else "--network"
+        raise ConfigError(f"{unread} bounds the speed of one layout; add --config FILE, or leave it out.")
     else:
         name, settings = model, _settings(model, given, program)
         registry, command = program.plugins.registry, _command(settings)
@@ -165,12 +172,12 @@ def _command(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _refuse_beside_a_file(given: dict[str, Any]) -> None:
-    """The file says these."""
-    for name in (*SIZES, "recompute", "trainer", "algo", "dtype", "tokens_per_rank"):
-        if given[name] is not None:
-            flag = name.replace("_", "-")
-            raise ConfigError(f"--config and --{flag} exclude each other: the file says the run.")
+def _refuse_beside_a_file(context: click.Context) -> None:
+    """The file says the run: only the machines, the model and what is printed are asked for beside it."""
+    for option in context.command.params:
+        is_given = context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+        if is_given and option.name not in BESIDE_A_FILE:
+            raise ConfigError(f"--config and {option.opts[0]} exclude each other: the file says the run.")
 
 
 def _record(model: str, plan: Plan, machines: Machines, *, is_file: bool) -> Mapping[str, Any]:
