@@ -22,6 +22,10 @@ COMMAND = '''
 import click
 from rlcore.api.errors import RunError
 from rlcore.api.hookspecs import hookimpl
+from rlcore.api.records import Component
+
+def record(**fields):
+    return Component(**{"name": "greet", "factory": "prints_and_greets:hello", "summary": "Hi."} | fields)
 
 @click.command()
 @click.option("--fail")
@@ -239,7 +243,20 @@ def test_two_commands_of_one_name_are_refused(
     ("body", "said"),
     [
         ("raise OSError('gone')", "OSError: gone"),
+        ("raise SystemExit", "SystemExit"),
         ("return ['hello']", "found 'hello', expected a Component, or a click.Command with a name"),
+        (
+            "yield record(name='No way')",
+            "command 'No way': expected a name of lower-case letters, digits, _ and -",
+        ),
+        (
+            "yield record(factory=5)",
+            "command 'greet': factory 5, expected a text \"package.module:attribute\"",
+        ),
+        (
+            "yield record(default=True)",
+            "command 'greet': expected a Component with name, factory and summary alone",
+        ),
     ],
 )
 def test_a_plugin_whose_commands_fail_costs_a_warning(
@@ -258,6 +275,28 @@ def test_a_plugin_whose_commands_fail_costs_a_warning(
     assert err.endswith(f" cannot give its commands: {said}\n")
     monkeypatch.setenv("RLCORE_STRICT_PLUGINS", "1")
     assert run(["--plugin", str(bad), "--version"]) == 2
+
+
+def test_a_module_that_prints_leaves_the_answer_of_its_command_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "prints_and_greets.py").write_text(f"print('a banner')\n{COMMAND}")
+    file = tmp_path / "greet.py"
+    file.write_text(COMMAND.replace("yield hello", "yield record()"))
+    assert run(["--plugin", str(file), "greet"]) == 0
+    assert capsys.readouterr().out == "hello\n"
+
+
+def test_a_command_that_is_not_there_is_told_when_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "greet.py"
+    file.write_text(COMMAND.replace("yield hello", "yield record(factory='nowhere:hello')"))
+    assert run(["--plugin", str(file), "--version"]) == 0
+    monkeypatch.setenv("RLCORE_STRICT_PLUGINS", "1")
+    assert run(["--plugin", str(file), "--version"]) == 2
+    assert "there is no module 'nowhere'" in capsys.readouterr().err
 
 
 def test_broken_plugins_are_listed(tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str]) -> None:

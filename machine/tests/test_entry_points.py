@@ -5,7 +5,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-
 import pytest
 
 from rlcore_machine import entry_points

@@ -15,8 +15,9 @@ import click
 from rlcore.api.errors import ConfigError, PluginError, described, did_you_mean, ended, one_line
 from rlcore.api.factory import load as load_factory
 from rlcore.api.records import NAME, Component, Kind
+from rlcore.plugins.factories import check_factory
 from rlcore.plugins.loader import Plugins, Switches, load
-from rlcore.plugins.registry import PluginInfo, clash_sentence
+from rlcore.plugins.registry import FACTORY, PluginInfo, clash_sentence
 
 if TYPE_CHECKING:
     from rlcore.api.config import Config
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rlcore.config.layers import Layer
 
 OFF = "no:"
+COMMAND = re.compile(r"[a-z][a-z0-9_-]*")
+"""The form of a command's name."""
 OF_FUNCTIONS = re.compile(r"(eval\.[\w-]+\.)?(reward|generator)")
 """The settings that take FILE.py:FUNCTION beside a name."""
 DATA = re.compile(r"(eval\.[\w-]+\.)?data")
@@ -97,7 +100,8 @@ class LazyCommand(click.Command):
 
     def load(self) -> click.Command:
         """The command itself. Raises `PluginError` where there is none."""
-        command = load_factory(self.factory, str(self.name))
+        with redirect_stdout(sys.stderr):  # stdout is the answer, of --json for example
+            command = load_factory(self.factory, str(self.name))
         if not isinstance(command, click.Command):
             found = f"found {described(command)} at {self.factory}"
             raise PluginError(f"{self.name!r}: {found}, expected a click.Command.")
@@ -148,8 +152,11 @@ class Program:
             try:
                 with redirect_stdout(sys.stderr):
                     commands: Iterable[Any] = list(implementation.function())  # type: ignore[call-overload]
-                pairs += [(info, _command(command)) for command in commands]
-            except Exception as error:
+                found = [_command(command) for command in commands]
+                for command in found if self.switches.strict else ():
+                    require(command, info)
+                pairs += [(info, command) for command in found]
+            except (Exception, SystemExit) as error:
                 sentence = f"plugin {info.name!r} of {info} cannot give its commands: {one_line(error)}"
                 if self.switches.strict:
                     raise PluginError(f"{sentence}.") from error
@@ -255,11 +262,26 @@ class RunFile:
 
 def _command(found: Any) -> click.Command:
     """The command that a hook yielded. Raises `PluginError` where it is none."""
-    if isinstance(found, Component):
-        return LazyCommand(found)
-    if not isinstance(found, click.Command) or not found.name:
+    if not isinstance(found, Component | click.Command):
         raise PluginError(f"found {found!r}, expected a Component, or a click.Command with a name")
-    return found
+    if not isinstance(found.name, str) or not COMMAND.fullmatch(found.name):
+        raise PluginError(f"command {found.name!r}: expected a name of lower-case letters, digits, _ and -")
+    if isinstance(found, click.Command):
+        return found
+    if not isinstance(found.factory, str) or not FACTORY.fullmatch(found.factory):
+        expected = 'expected a text "package.module:attribute"'
+        raise PluginError(f"command {found.name!r}: factory {found.factory!r}, {expected}")
+    if found != Component(name=found.name, factory=found.factory, summary=found.summary):
+        raise PluginError(
+            f"command {found.name!r}: expected a Component with name, factory and summary alone"
+        )
+    return LazyCommand(found)
+
+
+def require(command: click.Command, plugin: PluginInfo) -> None:
+    """Raises `PluginError` where the factory of `command` is not where its record says."""
+    if isinstance(command, LazyCommand):
+        check_factory(command.factory, str(command.name), plugin)
 
 
 def help_of(command: click.Command) -> str:

@@ -429,6 +429,16 @@ def test_an_adapter_with_a_fault_makes_its_plugin_broken(tmp_path: Path, record:
     assert re.fullmatch(f"{said}.*", broken.error)
 
 
+def test_an_adapter_without_settings_is_told_when_strict(tmp_path: Path) -> None:
+    file = tmp_path / "the_adapter.py"
+    adapter = "RewardAdapter(parameters=(frozenset('a'),), factory_of='x:y', config='nowhere:C')"
+    head = "from rlcore import RewardAdapter, hookimpl\n@hookimpl\ndef rlcore_reward_adapters():"
+    file.write_text(f"{head} yield {adapter}\n")
+    assert not load(Switches(only=(), files=(file,))).broken
+    with pytest.raises(PluginError, match=r"reward 'x:y' of .*: 'x:y' cannot be loaded from 'nowhere:C'"):
+        load(Switches(only=(), files=(file,), strict=True))
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r".*gone\.py: No such file or directory"):
         load(Switches(only=(), files=(tmp_path / "gone.py",)))

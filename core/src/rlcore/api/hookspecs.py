@@ -330,7 +330,8 @@ def rlcore_commands() -> "Iterable[Component | click.Command]":
     """Yield commands of the `rlcore` program.
 
     Called when the program starts. `factory` names a `click.Command`, imported when the command is chosen,
-    and `summary` is its line in `rlcore --help`. A plugin file may yield the `click.Command` itself.
+    and `summary` is its line in `rlcore --help`; the record has no other fields. A plugin file may yield the
+    `click.Command` itself.
 
     >>> from rlcore import Component, hookimpl
     >>> @hookimpl

@@ -155,7 +155,7 @@ def load(
     )
     for clash in plugins.registry.clashes if switches.strict else ():
         raise PluginError(clash)
-    for entry in plugins.entries if switches.strict else ():
+    for entry in (*plugins.entries, *(one.entry for one in plugins.adapters)) if switches.strict else ():
         _ = entry.kind is Kind.ALGORITHM or entry.config  # raises where it cannot be imported
     return plugins
 
@@ -211,9 +211,9 @@ class _Loader:
 
     def _adapters(self, info: PluginInfo, module: ModuleType) -> Iterator[Adapter]:
         for record in self._yielded("rlcore_reward_adapters", module):
-            if complaint := check_adapter(record):
+            if complaint := check_adapter(adapter := Adapter(record=record, provider=info)):
                 raise PluginError(complaint)
-            yield Adapter(record=record, provider=info)
+            yield adapter
 
     def _yielded(self, hook: str, module: ModuleType) -> Iterator[Any]:
         # Its own implementations alone: a call through the hook would ask every plugin again.

@@ -82,7 +82,8 @@ PASSING_KINDS = (Kind.ENGINE, Kind.TRAINER)
 """Kinds whose parts may hand on a table of fields unread (`rlcore.PassingConfig`)."""
 
 _RECIPE = re.compile(r"[a-z][a-z0-9_+-]*")
-_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+"""The form of a factory, "package.module:attribute"."""
 _SOURCE = "a source is either a task, or has a config derived from rlcore.DataConfig"
 
 FILE_VERSION = "sha256:"
@@ -181,6 +182,13 @@ class Adapter:
     record: RewardAdapter
     provider: PluginInfo
 
+    @property
+    def entry(self) -> Entry:
+        """What it makes of any function: a reward by the name of its factory."""
+        factory, config = self.record.factory_of, self.record.config
+        reward = Component(name=factory, factory=factory, summary="", config=config)
+        return Entry(kind=Kind.REWARD, record=reward, provider=self.provider)
+
 
 def clash_sentence(what: str, *providers: PluginInfo, of_file: str = "rename that of the file") -> str:
     """Which plugins offer `what`, and which of them can be left out how."""
@@ -206,8 +214,9 @@ def check(kind: Kind, record: object) -> str | None:
     return f"{kind} {record.name!r}: {fault}" if fault else None
 
 
-def check_adapter(record: object) -> str | None:
-    """The fault of a record that the hook of adapters yielded; None: it has none."""
+def check_adapter(adapter: Adapter) -> str | None:
+    """The fault of what the hook of adapters yielded; None: it has none."""
+    record: object = adapter.record
     if type(record) is not RewardAdapter:
         return f"rlcore_reward_adapters yielded {described(record)}, expected a RewardAdapter"
     named: object = record.parameters
@@ -217,8 +226,7 @@ def check_adapter(record: object) -> str | None:
         and all(isinstance(one, frozenset) and one and all(isinstance(n, str) for n in one) for one in named)
     ):
         return f"an adapter's parameters {named!r}, expected a tuple of frozensets of names"
-    made = Component(name="made", factory=record.factory_of, summary="", config=record.config)
-    fault = _check_component(Kind.REWARD, made)
+    fault = _check_component(Kind.REWARD, adapter.entry.component)
     return f"an adapter's {fault}" if fault else None
 
 
@@ -239,17 +247,16 @@ def _check_recipe(record: Algorithm) -> str | None:
 
 
 def _check_component(kind: Kind, record: Component) -> str | None:
-    factories: list[Any] = [record.factory, *([record.adapter] if record.adapter else [])]
+    optional: list[Any] = [record.adapter]
     if isinstance(record, ModelFamily):
-        optional = (record.preset, record.preset_config, record.facts, record.sizes, record.adopt)
-        factories += filter(None, optional)
-    for factory in factories:
-        if not isinstance(factory, str) or not _FACTORY.fullmatch(factory):
+        optional += [record.preset, record.preset_config, record.facts, record.sizes, record.adopt]
+    for factory in [record.factory, *filter(None, optional)]:
+        if not isinstance(factory, str) or not FACTORY.fullmatch(factory):
             return f'factory {factory!r}, expected a text "package.module:attribute"'
     if record.default and not RULES[kind].has_default:
         return f"default: no {kind} is chosen unasked"
     if isinstance(record.config, str):
-        if record.config and not _FACTORY.fullmatch(record.config):
+        if record.config and not FACTORY.fullmatch(record.config):
             return f'config {record.config!r}, expected a class, or a text "package.module:Class"'
         if not record.config and isinstance(record, Source) and not record.task:
             return _SOURCE

@@ -149,13 +149,38 @@ def test_settings_that_cannot_be_imported_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "lazy.py"
+    lazy = "name='lazy', factory='nowhere:R', summary='lazy'"
     file.write_text(
-        "from rlcore import Component, hookimpl\n@hookimpl\ndef rlcore_rewards():\n"
-        "    yield Component(name='lazy', factory='nowhere:R', config='nowhere:C', summary='a reward')\n"
+        "from rlcore import Component, RewardAdapter, hookimpl\n"
+        f"@hookimpl\ndef rlcore_rewards(): yield Component({lazy}, config='nowhere:C')\n"
+        f"@hookimpl\ndef rlcore_clusters(): yield Component({lazy}, config='nowhere:C')\n"
+        f"@hookimpl\ndef rlcore_commands(): yield Component({lazy})\n"
+        "@hookimpl\ndef rlcore_reward_adapters():\n"
+        "    yield RewardAdapter(parameters=(frozenset('x'),), factory_of='here:make', config='nowhere:C')\n"
     )
     assert run([*QUICK, "--plugin", str(file)]) == 0
-    found = lines(capsys.readouterr().out)["reward lazy"]
+    told = lines(capsys.readouterr().out)
+    for what in ("cluster lazy", "command lazy", "reward here:make"):
+        assert "nowhere" in told[what]["found"]
+        assert told[what]["mark"] == "note"
+    found = told["reward lazy"]
     assert " 'lazy' cannot be loaded from 'nowhere:C': No module named 'nowhere'" in found["found"]
+
+
+def test_a_default_without_settings_and_a_name_that_is_taken_stop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All other lines are there too."""
+    file = tmp_path / "mine.py"
+    file.write_text(ENGINE.replace("config=MineConfig", "config='nowhere:C', default=True"))
+    assert run([*QUICK, "-p", "no:local", "--plugin", str(file)]) == 1
+    found = lines(capsys.readouterr().out)
+    assert {"loopback", "plugins"} <= found.keys()
+    assert "nowhere" in found["engine mine"]["found"]
+    assert found["engine mine"]["mark"] == "STOP"
+    file.write_text(ENGINE.replace('"mine"', '"local"'))
+    assert run([*QUICK, "--plugin", str(file)]) == 1
+    assert lines(capsys.readouterr().out)["plugins"]["mark"] == "STOP"
 
 
 def test_a_default_that_is_offered_twice_stops(

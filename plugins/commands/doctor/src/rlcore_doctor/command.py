@@ -10,7 +10,7 @@ import click
 from pydantic import ValidationError
 
 from rlcore import Config, ConfigError, Diagnosis, Kind, PluginError, RlcoreError, did_you_mean, flag_name
-from rlcore_cli.program import Program
+from rlcore_cli.program import Program, require
 
 FAILED = 1
 CHOSEN = (Kind.ENGINE, Kind.TRAINER, Kind.CLUSTER)
@@ -92,7 +92,7 @@ def _line(diagnosis: Diagnosis) -> str:
 
 
 def _of_plugins(program: Program) -> Iterator[Diagnosis]:
-    """Those that are broken, and names that two of them offer."""
+    """Those that are broken, commands that are not there, and names that two of them offer."""
     plugins = program.plugins
     for plugin in plugins.broken:
         yield Diagnosis(
@@ -101,6 +101,11 @@ def _of_plugins(program: Program) -> Iterator[Diagnosis]:
             remedy=f"Mend or uninstall it; -p no:{plugin.name} leaves it out.",
             stops=False,
         )
+    for info, command in program.commands:
+        try:
+            require(command, info)
+        except PluginError as error:
+            yield _faulty(f"command {command.name}", error, must=False)
     try:
         registry = plugins.registry
     except PluginError as error:
@@ -119,7 +124,10 @@ def _of_parts(
     A part whose settings have no defaults is asked where it is chosen; so is a cluster, which may take
     seconds.
     """
-    registry, asked = program.plugins.registry, list[tuple[str, str]]()
+    try:
+        registry, asked = program.plugins.registry, list[tuple[str, str]]()
+    except PluginError:
+        return  # `_of_plugins` has told
     for kind in CHOSEN:
         wanted = chosen[kind]
         try:
@@ -134,21 +142,31 @@ def _of_parts(
             yield Diagnosis(what=kind.value, found="no plugin offers one by default", remedy=remedy)
             continue
         asked.append((kind, entry.record.name))
-        config = _config(kind, entry.config, given.get(kind.value, {}))
+        try:
+            config_class = entry.config
+        except PluginError as error:
+            yield _faulty(f"{kind} {entry.record.name}", error, must=True)
+            continue
+        config = _config(kind, config_class, given.get(kind.value, {}))
         yield from _diagnosed(f"{kind} {entry.record.name}", config, must=True)
-    for entry in registry.entries():
-        if (entry.kind, entry.record.name) in asked or entry.kind in (Kind.ALGORITHM, Kind.CLUSTER):
+    for entry in (*registry.entries(), *(adapter.entry for adapter in program.plugins.adapters)):
+        if (entry.kind, entry.record.name) in asked or entry.kind is Kind.ALGORITHM:
             continue
         try:
             config_class = entry.config
         except PluginError as error:
-            what, remedy = f"{entry.kind} {entry.record.name}", "Mend or uninstall its plugin."
-            yield Diagnosis(what=what, found=str(error).removesuffix("."), remedy=remedy, stops=False)
+            yield _faulty(f"{entry.kind} {entry.record.name}", error, must=False)
             continue
-        if config_class.diagnose is Config.diagnose:
+        if entry.kind is Kind.CLUSTER or config_class.diagnose is Config.diagnose:
             continue
         if not any(field.is_required() for field in config_class.model_fields.values()):
             yield from _diagnosed(f"{entry.kind} {entry.record.name}", config_class(), must=False)
+
+
+def _faulty(what: str, error: PluginError, *, must: bool) -> Diagnosis:
+    """A part whose settings cannot be imported, or a command that is not there."""
+    remedy = "Mend or uninstall its plugin."
+    return Diagnosis(what=what, found=str(error).removesuffix("."), remedy=remedy, stops=must)
 
 
 def _diagnosed(whose: str, config: Config, *, must: bool) -> Iterator[Diagnosis]:
