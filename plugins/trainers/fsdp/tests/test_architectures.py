@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlcore import ModelKind, ModelSpec, OptimizerSettings, Part, Rendezvous, RoleSpec, TokenOutputs
+from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.config import FsdpConfig
+from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import whole
 from rlcore_fsdp.trainer import FsdpTrainer
 from rlcore_testing.ranks import run_ranks
@@ -88,6 +90,20 @@ def test_an_architecture_is_that_of_transformers(name: str, tmp_path: Path) -> N
 def test_an_architecture_that_cannot_be_trained_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=f"ModelError: --model: .*{REFUSED[name]}"):
         run_ranks(stepped, 1, str(write_model(name, tmp_path / name)), FsdpConfig())
+
+
+def test_layers_for_multi_token_prediction_are_left_out(tmp_path: Path) -> None:
+    drafts = [
+        "model.layers.61.eh_proj.weight",  # DeepSeek-V3, GLM-4.5
+        "model.language_model.layers.46.enorm.weight",  # GLM-4.5V
+        "mtp.fc.weight",  # Qwen3-Next
+        "model.mtp_layers.0.input_proj.weight",  # MiMo
+        "model.mtp.layers.0.eh_proj.weight",  # MiMo-V2
+        "model.mtp_block.0.mlp.up_proj.weight",  # ERNIE 4.5
+    ]
+    towers = ["model.visual.blocks.0.mlp.weight", "vision_tower.layers.0.mlp.weight"]
+    names = WeightNames(empty_model(str(write_model("gemma2", tmp_path)), "fp32"), [*drafts, *towers])
+    assert names.carried == towers
 
 
 def test_weights_that_are_no_numbers_are_named(tmp_path: Path) -> None:

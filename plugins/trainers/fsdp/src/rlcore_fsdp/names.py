@@ -25,7 +25,7 @@ from transformers.core_model_loading import (
 Read = Callable[[str], Tensor]
 """From a name to its tensor."""
 
-_DRAFT = re.compile(r"(mtp|(model\.|language_model\.)*layers\.\d+)\.")
+_DRAFT = re.compile(r"(model\.|language_model\.|llm\.)*(mtp\w*|layers\.\d+)\.")
 """Begins the names of what is left out: layers for multi-token prediction, and buffers of old files."""
 
 
