@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 from rlcore import (
     AdapterSpec,
+    ConfigError,
     ModelKind,
     ModelSpec,
     OptimizerSettings,
@@ -32,18 +35,18 @@ from rlcore_testing.tiny import make_qwen3, random_batch
 from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
 
 pytest.importorskip("bitsandbytes")
-EXACT = 1e-5
+EXACT = 5e-6
 SETTINGS = OptimizerSettings(lr=1e-2, clip_grad=0.0)
 CONFIG = FsdpConfig(quantize_base="nf4")
 
 
-def spec_of(path: str) -> ModelSpec:
-    return ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"))
+def spec_of(path: str, dtype: str = "fp32") -> ModelSpec:
+    return ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"), dtype=dtype)
 
 
-def policy_of(joined: Any, path: str) -> Any:
-    adapter = AdapterSpec(rank=4, alpha=8.0)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=spec_of(path), optimizer=SETTINGS, adapter=adapter)
+def policy_of(joined: Any, path: str, dtype: str = "fp32", **adapter: Any) -> Any:
+    added = AdapterSpec(rank=4, alpha=8.0, **adapter)
+    spec = RoleSpec(kind=ModelKind.POLICY, model=spec_of(path, dtype), optimizer=SETTINGS, adapter=added)
     return joined.build({"policy": spec})["policy"]
 
 
@@ -123,6 +126,44 @@ def test_a_base_in_nf4_is_that_of_transformers(ranks: int, tmp_path: Path) -> No
         assert all(gap < EXACT for gap in gaps.values()), gaps
 
 
+JAMBA = {
+    **{"vocab_size": 256, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 1, "attn_layer_period": 2},
+    **{"attn_layer_offset": 1, "mamba_dt_rank": 64, "use_mamba_kernels": False},
+}
+
+
+def exported(rank: int, world: int, port: int, path: str, dtype: str, folder: str) -> dict[str, float]:
+    """After a step: how far log-probs are from those of the published weights, and an export from these."""
+    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
+    joined = FsdpTrainer(CONFIG).join(meeting, {})
+    policy, batch = policy_of(joined, path, dtype, targets=("in_proj", "q_proj")), random_batch(8)
+    policy.train(batch, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60)
+    after = policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)["log_probs"]
+    merged = {name: one.clone() for name, one in policy.hf_tensors()}
+    policy.stage().write(Path(folder))
+    source = SavedWeights(spec=spec_of(path, dtype), folder=Path(folder))
+    FsdpTrainer(CONFIG).to_hf(source, Path(f"{folder}-merged"), lambda done, total: None)
+    files = load_file(f"{folder}-merged/model.safetensors")
+    again = hf_model(f"{folder}-merged")
+    joined.stop()
+    return {
+        "exported": max(float((files[name] - one).abs().max()) for name, one in merged.items()),
+        "log_probs": float((after - hf_distributions(again, batch)[1]).detach().abs().max()),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_model_that_computes_with_the_weights_itself(dtype: str, tmp_path: Path) -> None:
+    """Jamba multiplies by dt_proj's weight without its layer."""
+    auto: Any = AutoModelForCausalLM
+    torch.manual_seed(0)
+    auto.from_config(AutoConfig.for_model("jamba", **JAMBA)).save_pretrained(tmp_path / "model")
+    [gaps] = run_ranks(exported, 1, str(tmp_path / "model"), dtype, str(tmp_path / "adapter"))
+    assert gaps["exported"] == 0.0
+    assert gaps["log_probs"] < (EXACT if dtype == "fp32" else 0.02)  # bf16 rounds activations
+
+
 @pytest.mark.parametrize(
     ("settings", "flag"),
     [
@@ -136,3 +177,26 @@ def test_what_would_be_another_base_is_refused(settings: dict[str, Any], flag: s
     [complaint] = CONFIG.complaints(run, {}, ())
     assert re.match(flag, complaint)
     assert not [*FsdpConfig().complaints(run, {}, ())]
+
+
+@pytest.mark.parametrize(
+    ("version", "module", "said", "plain_lora"),
+    [("0.49.2", "x", r"here is 0\.49\.2", True), ("0.50.0", "bitsandbytes.functional", "imported", False)],
+)
+def test_bitsandbytes_must_be_new_and_whole(
+    version: str, module: str, said: str, plain_lora: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An export on another machine needs it too. An old one is no matter without NF4; PEFT imports it."""
+    path = make_qwen3(tmp_path)
+    (path / "adapter_config.json").touch()
+    monkeypatch.setattr("rlcore_fsdp.config.version", lambda _: version)
+    monkeypatch.setitem(sys.modules, module, None)
+    for name in ("rlcore_fsdp.lora", "rlcore_fsdp.nf4"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    source = SavedWeights(spec=spec_of(str(path)), folder=path)
+    with pytest.raises(ConfigError, match=said):
+        FsdpTrainer(CONFIG).to_hf(source, tmp_path / "out", lambda done, total: None)
+    run = RunConfig.of(**{"lora.rank": 4})
+    assert len([*CONFIG.complaints(run, {}, ())]) == plain_lora
+    with nullcontext() if plain_lora else pytest.raises(ConfigError, match=said):
+        FsdpTrainer(FsdpConfig()).adapter(run, spec_of(str(path)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,6 +16,20 @@ if TYPE_CHECKING:
 
 DRAFT_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "n_mtp_layers")
 """In config.json, how many layers for multi-token prediction there are."""
+
+
+def nf4_complaint() -> str | None:
+    """Why nothing can be quantized here; None: bitsandbytes is installed, in a version that can."""
+    try:
+        found = version("bitsandbytes")
+    except PackageNotFoundError:
+        found = ""
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) >= (0, 50):
+        return None
+    return (
+        f"--trainer.quantize-base: found nf4, which bitsandbytes makes (here is {found or 'none'}); "
+        "pip install 'bitsandbytes>=0.50'."
+    )
 
 
 class FsdpConfig(TrainerConfig):
@@ -47,11 +62,13 @@ class FsdpConfig(TrainerConfig):
         """A quantized base is frozen, and other numbers than those of the directory."""
         if self.quantize_base == "none":
             return
-        found = f"--trainer.quantize-base: found {self.quantize_base}"
-        if find_spec("bitsandbytes") is None:
-            yield f"{found}, which bitsandbytes makes: pip install 'bitsandbytes>=0.50'."
+        if complaint := nf4_complaint():
+            yield complaint
         if not run.lora.is_on:
-            yield f"{found}, but without an adapter the whole model trains; add --lora.rank."
+            yield (
+                f"--trainer.quantize-base: found {self.quantize_base}, but without an adapter the whole "
+                "model trains; add --lora.rank."
+            )
         if run.lora.publish == "adapter":
             yield (
                 "--lora.publish: found adapter, but engines load the base as it is in the directory, and the "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore import AdapterSpec, ConfigError
+from rlcore_fsdp.config import nf4_complaint
 from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import local, own_rows
@@ -29,7 +29,7 @@ from rlcore_toolkit import (
 Read = Callable[[Tensor], Tensor]
 """From a parameter to all of it, detached."""
 
-if find_spec("bitsandbytes"):  # PEFT imports it too, and rlcore with care
+if not nf4_complaint():  # PEFT imports it too, and rlcore with care
     import rlcore_fsdp.nf4  # noqa: F401  # isort: skip
 from peft import LoraConfig, inject_adapter_in_model  # noqa: E402
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from rlcore import ConfigError
 from rlcore_fsdp.build import empty_model
+from rlcore_fsdp.config import nf4_complaint
 from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.names import WeightNames
 
@@ -35,8 +36,15 @@ def _without_hub() -> Iterator[None]:
             sys.modules["kernels"] = kernels
 
 
-with _without_hub():
-    from bitsandbytes.functional import QuantState, create_dynamic_map, dequantize_4bit, quantize_4bit
+if complaint := nf4_complaint():
+    raise ConfigError(complaint)
+try:
+    with _without_hub():
+        from bitsandbytes.functional import QuantState, create_dynamic_map, dequantize_4bit, quantize_4bit
+except (ImportError, OSError, RuntimeError) as error:  # PEFT imports it too, whatever the base is in
+    raise ConfigError(
+        f"bitsandbytes is installed, but cannot be imported: {error}; install it anew, or remove it."
+    ) from error
 
 BLOCK, OUTER = 64, 256
 """Numbers that share a scale, and scales that share one."""
@@ -80,6 +88,11 @@ class Nf4Linear(nn.Linear):
         made = (codes, state.absmax, state.state2.absmax, state.offset)
         for buffer, value in zip((self.codes, self.scales, self.outer, self.offset), made, strict=True):
             buffer.copy_(value)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # torch's is a parameter
+        """The whole weight, for models that compute with it themselves: layers of Mamba do."""
+        return self.whole()
 
     def whole(self) -> Tensor:
         """The weight as the layer computes with it."""
