@@ -1,6 +1,7 @@
 """An adapter that travels alone: what the server is told, what is refused, and what travels."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rlcore import AdapterSpec, ConfigError, RunConfig, WeightForms
 from rlcore_sglang.adapters import adapter_fields, check_adapters
 from rlcore_sglang.config import SglangConfig
 from rlcore_sglang.engine import SglangEngine
+from rlcore_sglang.fields import ServerFields
 from rlcore_toolkit import adapted_modules, adapter_name, published_adapter, write_adapter
 
 SPEC = AdapterSpec(rank=2, alpha=8.0)
@@ -94,6 +96,25 @@ def test_what_sglang_would_compute_in_another_way(
         return
     with pytest.raises(ConfigError, match=rf"^--lora\.publish: found adapter, but .*{said}"):
         check_adapters(spec, str(model), {}, ranks=ranks, on_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "publish", "field", "said"),
+    [
+        ("0.5.18", "tensor", "lora_strict_loading", None),
+        ("0.5.17", "disk", "lora_strict_loading", None),
+        ("0.5.17", "tensor", "lora_strict_loading", "takes none by --engine.publish tensor"),
+        ("0.5.17", "disk", "lora_backend", "it has no lora_strict_loading"),
+    ],
+)
+def test_a_version_of_sglang_that_takes_none(
+    version: str, publish: Any, field: str, said: str | None, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ServerFields(version, {field: "bool"}, {})
+    monkeypatch.setattr("rlcore_sglang.fields.server_fields", lambda *_: known)
+    engine, spec = SglangEngine(SglangConfig(publish=publish)), AdapterSpec(rank=2, alpha=8.0, targets=PLAIN)
+    with pytest.raises(ConfigError, match=f"sglang {version} .*{said}") if said else nullcontext():
+        engine.check_adapter(spec, str(model), {})
 
 
 def test_adapters_of_the_user_fit_the_model(model: Path, tmp_path: Path) -> None:

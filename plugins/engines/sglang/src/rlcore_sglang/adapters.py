@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcore import AdapterSpec, ConfigError
 
-PATHS = "lora_paths"
+PATHS, STRICT = "lora_paths", "lora_strict_loading"
 POLICY = "policy"
 """What servers call the adapter that was published last."""
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -42,7 +42,7 @@ def adapter_fields(
         "max_lora_rank": max([adapter.rank, *(spec.rank for spec, _ in others)]),
         "lora_target_modules": sorted({module.rpartition(".")[2] for module in modules}),
         "max_loras_per_batch": 2 + len(others),
-        "lora_strict_loading": True,
+        STRICT: True,
         **({} if on_gpu else {"lora_backend": "torch_native"}),
         # a publication does not bring back the base, which the server drops while the trainer works
         **({"enable_weights_cpu_backup": True} if shares_gpu else {}),

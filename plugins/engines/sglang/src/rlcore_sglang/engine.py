@@ -79,6 +79,8 @@ class SglangEngine(Engine[SglangConfig]):
         models.check_model(hf_config, on_gpu=has_gpu_here())
 
     def check_adapter(self, adapter: AdapterSpec, model_path: str, fields: Mapping[str, Any]) -> None:
+        known = server_fields.server_fields(self.config.python, self._environment())
+        server_fields.check_takes_adapters(known, self.config.publish)
         ranks = server_fields.tensor_ranks_of(fields)
         adapters.check_adapters(adapter, model_path, fields, ranks=ranks, on_gpu=has_gpu_here())
 

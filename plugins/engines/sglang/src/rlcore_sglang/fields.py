@@ -12,9 +12,11 @@ from typing import Any
 
 from rlcore import ConfigError, MissingEngineError, did_you_mean, flag_name
 from rlcore_sglang import dump_fields
-from rlcore_sglang.adapters import PATHS
+from rlcore_sglang.adapters import PATHS, STRICT
 
 OLDEST, NEWEST_EXCLUDED = (0, 5, 12), (0, 6)
+ADAPTER_TENSORS = (0, 5, 18)
+"""The first version that takes an adapter over HTTP, with SHA-256 of its tensors."""
 TABLE = "sglang"
 GROUPS = "engine_group."
 """Begins the table of a group of engines, whose fields are those of all engines and its own."""
@@ -70,12 +72,16 @@ def require_version(python: str | None, env: Mapping[str, str]) -> str:
             "`scripts/sglang_cpu_venv.sh .venv-sglang` does, for `--engine.python .venv-sglang/bin/python`; "
             "`--engine local` needs none."
         )
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    if not OLDEST <= numbers < NEWEST_EXCLUDED:
+    if not OLDEST <= numbers_of(version) < NEWEST_EXCLUDED:
         raise ConfigError(
             f"sglang {version} is installed for {python or sys.executable}; supported is {SUPPORTED}."
         )
     return version
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version, to compare it."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def server_fields(python: str | None, env: Mapping[str, str]) -> ServerFields:
@@ -90,6 +96,19 @@ def server_fields(python: str | None, env: Mapping[str, str]) -> ServerFields:
     if answer is None:
         raise ConfigError(f"sglang {version} of {python or sys.executable} cannot be imported.")
     return ServerFields(version, answer["fields"], answer["options"])
+
+
+def check_takes_adapters(known: ServerFields, publish: str) -> None:
+    """ConfigError where this version of sglang takes no adapter, or not by `publish`."""
+    found = f"found adapter, but sglang {known.version}"
+    if STRICT not in known.types:
+        raise ConfigError(
+            f"--lora.publish: {found} may leave parts of one out: it has no {STRICT}; install a newer one."
+        )
+    if publish == "tensor" and numbers_of(known.version) < ADAPTER_TENSORS:
+        raise ConfigError(
+            f"--lora.publish: {found} takes none by --engine.publish tensor; take disk, or sglang>=0.5.18."
+        )
 
 
 def check_fields(fields: Mapping[str, Any], known: ServerFields, *, table: str = TABLE) -> dict[str, Any]:
