@@ -7,8 +7,7 @@ from typing import Any
 from rlcore.api.lora import AdapterSpec
 
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
-"""The environment variable with the bearer token of the servers, which no file may hold."""
-"""The environment variable in which a server finds the token that requests must carry."""
+"""The environment variable in which a server finds the token of requests, which no file may hold."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,8 +173,8 @@ class Sleeper(Protocol):
         """Move the optimizer's state to host memory, with `all` the weights too, and drop the gradients.
 
         Returns the bytes freed on the device so far. May be called again with another level: from `all` to
-        `optimizer` the weights come back. Before `wake`, nothing else is called but a policy's `hf_tensors`,
-        unless the level is `all`. Not collective.
+        `optimizer` the weights come back. At `optimizer` and `publish` a policy's `hf_tensors` may be called;
+        at `all` nothing, before `wake`. Not collective.
         """
 
     def wake(self) -> None:

@@ -44,7 +44,7 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
         if run.reference.ranks:
             yield f"{borrowed} --reference.ranks gives the reference workers of its own; leave one out."
         if run.lora.is_on:
-            yield f"{borrowed} --lora.rank gives that an adapter; leave one out."
+            yield f"{borrowed} that has an adapter; leave one out."
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
     lowest, peak = run.critic.optimizer(run.optimizer).min_lr, run.critic.lr

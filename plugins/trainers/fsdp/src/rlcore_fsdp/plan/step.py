@@ -69,8 +69,7 @@ class Taken:
     """Bytes on the fullest rank. `optimizer`: AdamW's moments. `activations`: with all that a step makes for
     a moment. `trained`: parameters that train on this rank; `parameters`, `active` (those that a token
     meets), `adapted` (those of the adapter): of the whole model; `largest`: of its largest tensor, in bytes
-    as published. `frozen`: bytes of
-    a frozen copy of the model on a rank.
+    as published. `frozen`: bytes of a frozen copy of the model on a rank.
     """
 
     weights: int
