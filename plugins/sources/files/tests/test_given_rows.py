@@ -50,8 +50,9 @@ def test_pairs_and_other_keys(tmp_path: Path) -> None:
 
 
 def test_a_chat_as_json_text_is_a_chat(tmp_path: Path) -> None:
-    rows = [{"prompt": json.dumps([USER]), "response": "b"}, {"prompt": "[1]", "response": "b"}]
-    assert [p.text for p in source(tmp_path, *rows).with_responses().train] == [(USER,), "[1]"]
+    others = ["[1]", '[{"from": "NYC", "to": "LA"}]', '[{"role": "admin", "name": "x"}]']
+    rows = [{"prompt": prompt, "response": "b"} for prompt in (json.dumps([USER]), *others)]
+    assert [p.text for p in source(tmp_path, *rows).with_responses().train] == [(USER,), *others]
     found = source(tmp_path, {"conversations": [USER, SAID]})
     with pytest.raises(DataError, match=r"line 1: .* expected --source.messages-key conversations\.$"):
         found.with_responses()

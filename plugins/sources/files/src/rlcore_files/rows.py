@@ -78,7 +78,8 @@ def _is_chat(content: Any) -> bool:
 
 
 def _is_message(item: Any) -> bool:
-    return isinstance(item, Mapping) and bool({"role", "from"} & item.keys())
+    forms = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
+    return isinstance(item, Mapping) and any(form <= item.keys() for form in forms)
 
 
 def _chat_of(content: Any) -> Any:
