@@ -1,5 +1,6 @@
 """What flags of TRL mean together, and how programs are read."""
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,20 @@ def test_settings(text: str) -> None:
 )
 def test_verdicts(text: str, verdict: str) -> None:
     assert translated(text).rows[0].outcome.verdict is FlagVerdict(verdict)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "outcome"),
+    [
+        ({"temperature": 0.5}, "temperature: found 0.5, unlike --temperature; give --temperature alone"),
+        ({"max_new_tokens": 9}, "max_new_tokens: give --max_completion_length"),
+        ({"stop": ["a"], "stop_strings": "b", "temperature": 0.9}, {"stop": ["a", "b"], "temperature": 0.9}),
+    ],
+)
+def test_what_the_engine_is_given(kwargs: dict[str, Any], outcome: Any) -> None:
+    words = ["--temperature", "0.9", "--generation_kwargs", json.dumps(kwargs)]
+    [_, row] = translate(of_words(words), REGISTRY).rows
+    assert outcome in (row.outcome.settings, row.outcome.text)
 
 
 def test_supervised_learning_of_whole_chats_is_said_to_differ() -> None:

@@ -308,11 +308,22 @@ def generation(run: Run, name: str) -> Outcome | Settings:
         given = dict(parse_json(run.text(name)))
     except (TypeError, ValueError):
         return impossible("it is no table that can be read; give --stop, --temperature and the like")
+    given = {key: value for key, value in given.items() if value is not None}
+    if lengths := given.keys() & {"max_new_tokens", "max_tokens", "max_length"}:
+        return impossible(f"{lengths.pop()}: give --max_completion_length")
     if unknown := [key for key in given if key not in GENERATION]:
-        return impossible(f"{unknown[0]}: the trainer could not compute the same log-probs")
-    settings = {GENERATION[key]: value for key, value in given.items() if value is not None}
-    lists = {to for to, value in settings.items() if to.startswith("stop") and not isinstance(value, list)}
-    return {to: [value] if to in lists else value for to, value in settings.items()}
+        return impossible(f"{unknown[0]}: rlcore samples by temperature, top-p, top-k and min-p alone")
+    settings: dict[str, Any] = {}
+    for key, value in given.items():
+        to = GENERATION[key]
+        if to.startswith("stop"):
+            settings[to] = [*settings.get(to, ()), *(value if isinstance(value, list) else [value])]
+        elif run.real(key, 1 if key == "temperature" else value) != float(value):
+            # TRL samples by this one, and computes log-probs at the temperature of the flag
+            return impossible(f"{key}: found {value}, unlike --{key}; give --{key} alone")
+        else:
+            settings[to] = value
+    return settings
 
 
 def data(run: Run, name: str) -> Outcome | Settings:
