@@ -32,6 +32,14 @@ def test_the_table_goes_from_one_card_to_many() -> None:
     assert {("1", "24"), ("64", "80")} <= {row[:2] for row in ROWS}
 
 
+def test_a_run_takes_every_command() -> None:
+    text = PAGE.read_text() + (PAGE.parent / "tutorials" / "one_gpu.md").read_text()
+    commands = re.findall(r"rlcore (train --algo [^`\n]+)", text)
+    assert len(commands) == len(ROWS) + 1
+    for command in {tuple(re.findall("--[^ ]+", command)): command for command in commands}.values():
+        assert run([*shlex.split(command), "--task", "add", "--dry-run"]) == 0, command
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("gpus", "memory", "model", "method", "size", "command"), _params())
 def test_a_row_is_what_the_planner_says(
