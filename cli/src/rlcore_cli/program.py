@@ -227,10 +227,14 @@ class Program:
         selection = select(
             registry, replace(plain, values={**plain.values, **there}), layers.Layer(label="", values={})
         )
+        merged = selection.settings()
+        for kind in (Kind.TRAINER, Kind.ENGINE):
+            if kind in selection.entries:
+                layers.build(selection.entries[kind].config, merged, kind)
         return RunFile(
             program=self,
             settings=settings,
-            run=layers.build(RunConfig, selection.settings()),
+            run=layers.build(RunConfig, merged),
             configs=tuple(config for _, config, _ in selection.configs()),
         )
 

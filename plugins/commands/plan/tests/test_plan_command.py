@@ -163,6 +163,10 @@ def test_more_gpus_are_tried_where_nothing_fits(
         (["--model", "qwen2.5-7b", *GPUS, "--pp", "8"], "--pp: PP 8 does not divide the 28 layers"),
         (["--model", "qwen2.5-7b", *GPUS, "--ep", "2"], "--ep: EP 2, but the model has no experts"),
         (["--model", "qwen3-30b-a3b", *GPUS, "--ep", "3"], "--ep: EP 3 does not divide the 128 experts"),
+        (
+            ["--model", "qwen3-4b", *GPUS, "--trainer", "fsdp", "--trainer.quantize-base", "nf5"],
+            "trainer.quantize_base: found 'nf5'",
+        ),
         (["--model", "qwen2.5-7b", *GPUS, "--tp", "16"], "--tp: found 16, expected at most --gpus (8)"),
         (["--model", "qwen2.5-7b", *GPUS, "--network", "50"], "--network bounds the speed of one layout"),
     ],

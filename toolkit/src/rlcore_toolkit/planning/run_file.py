@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from rlcore import (
     Algorithm,
     BatchConfig,
@@ -130,12 +128,7 @@ class RunFile:
             return gpu_engine(self.registry)
         entry = self.registry.find(Kind.ENGINE, str(name), f"--config {self.path}: engine")
         own = {key: value for key, value in self.fields("engine").values.items() if value != "none"}
-        try:
-            return _built(entry, own)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(["engine", *map(str, first["loc"])])
-            raise ConfigError(f"--config {self.path}: {where}: {first['msg']}.") from error
+        return _built(entry, own)
 
     def role(self, name: str) -> Fields:
         """The trainer's fields of a role; empty: of the policy."""
