@@ -116,21 +116,17 @@ def resolve_model(selection: Selection) -> ModelChoice:
     return ModelChoice(
         name=model.name,
         family=model.family,
-        path=adopted(model.path, model.family) if model.path else None,
+        path=model.path if model.is_size or not model.path else adopted(model.path, model.family),
         bridge=resolve_part(model.entry, selection.settings()),
         hub=model.hub,
     )
 
 
 def adopted(path: str, family: ModelFamily) -> str:
-    """What is read for the model directory or config.json `path`, as the family's `adopt` says.
-
-    The config of a published size stays as it is.
-    """
-    file = Path(path)
-    is_size = file.is_file() and file.name != "config.json"
-    if family.adopt is None or is_size:
+    """What is read for the model directory or config.json `path`, as the family's `adopt` says."""
+    if family.adopt is None:
         return path
+    file = Path(path)
     return str(load(family.adopt, family.name)(str(file.parent) if file.is_file() else path))
 
 

@@ -27,12 +27,16 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FoundModel:
-    """What `--model` stands for. `path`: its directory; of a hub id only its config.json so far."""
+    """What `--model` stands for. `path`: its directory; of a hub id only its config.json so far.
+
+    `is_size`: the config.json is that of a published size.
+    """
 
     entry: Entry
     name: str
     path: str | None
     hub: bool = False
+    is_size: bool = False
 
     @property
     def family(self) -> ModelFamily:
@@ -54,13 +58,13 @@ def find(name: str, registry: Registry, asked: str) -> FoundModel:
         return FoundModel(entry=entry, name=path, path=path)
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{asked}: found {name!r}, which is no directory.")
-    sizes = {} if "/" in name else published_sizes(registry)
+    sizes = published_sizes(registry)
     if name in sizes:
         name = str(read_config_file(sizes[name], asked)[HUB_ID])
     if "/" in name:
         path = hub_config(name, registry, asked)
         entry = claimant(read_config(path, asked), registry, f"{asked}: {path}")
-        return FoundModel(entry=entry, name=name, path=path, hub=True)
+        return FoundModel(entry=entry, name=name, path=path, hub=True, is_size=Path(path) in sizes.values())
     near = did_you_mean(name, [*_presets(registry), *sizes])
     raise ModelError(f"{asked}: found {name!r}, expected {offer(registry)}.{near}{registry.broken_note()}")
 
