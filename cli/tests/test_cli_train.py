@@ -108,7 +108,11 @@ def test_a_table_that_a_flag_replaces_is_told(
     file = tmp_path / "run.toml"
     file.write_text('[loss]\nname = "near"\nclip = 0.5\n')
     assert run([*base, "--config", str(file), "--loss", "far", "--dry-run"]) == 0
-    assert f"--loss far: [loss] of {file} is for 'near'" in capsys.readouterr().err
+    assert f"left out loss.clip of {file}" in capsys.readouterr().err
+    tables = '[engine]\nname = "sglang"\n[sglang]\ntp_size = 2\n[source]\nlabel_key = "a"\n'
+    file.write_text(f'data = "a.jsonl"\n{tables}')
+    assert run([*base, "--config", str(file), "--engine", "local", "--task", "add", "--dry-run"]) == 0
+    assert f"left out sglang.tp_size, source.label_key of {file}" in capsys.readouterr().err
 
 
 def test_help_shows_the_flags_of_what_is_chosen(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +25,8 @@ from rlcore.compose.models import download
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.roles import of_role
 from rlcore.compose.run_checks import check_engine_placement, config_of, engine_count
-from rlcore.compose.select import select
+from rlcore.compose.select import select, written_out
 from rlcore.compose.selection import Selection
-from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
 from rlcore.plugins.registry import Registry, is_file
@@ -126,8 +125,9 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
     if resume is not None:
         check_same_past(_resolve(program, file, Layer(label="", values={})), resolved)
     check_before_start(resolved, program.plugins.registry)
-    for note in _lost_tables(file, flags):
-        click.echo(f"note: {note}", err=True)
+    if file and (lost := _lost_settings(file, select(program.plugins.registry, file, flags))):
+        where = f"of {file.label}: the flags choose other parts than these are for"
+        click.echo(f"note: left out {', '.join(lost)} {where}.", err=True)
     if params["dry_run"]:
         _check_engines(resolved)
         print_settings(resolved.to_toml(), as_json=params["as_json"])
@@ -178,13 +178,11 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         click.echo(f"{export}: the model, as transformers and engines load it.", err=params["as_json"])
 
 
-def _lost_tables(file: Layer | None, flags: Layer) -> Iterator[str]:
-    """What a flag takes the place of, with the settings that the file has for it."""
-    for kind, chosen in flags.values.items():
-        replaced = file.values.get(kind, chosen) if file is not None and isinstance(chosen, str) else chosen
-        if file is not None and replaced != chosen and layers.of_table(kind, file.values):
-            flag = f"--{kind.replace('_', '-')} {chosen}"
-            yield f"{flag}: [{kind}] of {file.label} is for {replaced!r}, so it is left out."
+def _lost_settings(file: Layer, selection: Selection) -> list[str]:
+    """The settings of `file` that a flag takes the place of, because they are for another part."""
+    (plain,) = written_out(selection.registry, file)
+    kept = {name for layer in selection.layers if layer.label == file.label for name in layer.values}
+    return [name for name in plain.values if name not in kept]
 
 
 def _check_engines(resolved: Resolved) -> None:
