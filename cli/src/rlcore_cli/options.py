@@ -19,13 +19,14 @@ from rlcore.compose.selection import CHOICES, REPEATED, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.config.toml import NONE
+from rlcore.plugins.registry import REQUIRED_LISTS
 from rlcore_cli.flags import Flag, flags
 from rlcore_cli.program import early_options
 
 Params = Mapping[str, Any]
 COMMAND, PARTS = "this command", "parts"
 ALL = "all"
-_EMPTIERS = {f"--no-{kind}": kind.value for kind in LIST_KINDS}
+_EMPTIERS = {flag_name(f"no-{kind}"): kind.value for kind in LIST_KINDS}
 NO_CHOICES = ("config", "resume")
 _METAVARS = {"data": "PATH", EVAL: "NAME=PATH"}
 _PLACE = f"{Kind.CLUSTER}."
@@ -75,8 +76,9 @@ def scan(args: Sequence[str]) -> dict[str, Any]:
             if position + 1 == len(args):
                 break
             value = args[position + 1]
-        if value == NONE and name in _EMPTIERS.values():
-            raise ConfigError(f"{flag}: found {value!r}; --no-{name} leaves out every {name}.")
+        if value == NONE and name in {*LIST_KINDS} - {*REQUIRED_LISTS}:
+            what = name.replace("_", " ")
+            raise ConfigError(f"{flag}: found {value!r}; {flag_name(f'no-{name}')} leaves out every {what}.")
         choices[name] = [*choices.get(name, []), value] if name in REPEATED else value
     return {name: _one_path(name, value) for name, value in choices.items()}
 
@@ -183,7 +185,7 @@ def choice(name: str, text: str, selection: Selection) -> Iterator[click.Paramet
         help=f"{text} [{now}]" if now else text,
     )
     if name in LIST_KINDS:
-        yield _emptier(name, f"--no-{name}", PARTS)
+        yield _emptier(name, flag_name(f"no-{name}"), PARTS)
 
 
 def setting(flag: Flag) -> Iterator[click.Parameter]:

@@ -130,9 +130,8 @@ def _evals(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
     every = (*held, *asked_for(resolved, held))
     evals = () if run.debug.only or resolved.producer.config.makes_batches else every
     ends = () if resolved.trains_on is TrainsOn.ROLLOUTS else ("stop", "stop_token_ids")
-    for sentence in unread(run, ("eval_engines", *ends), "nothing is evaluated; leave it out"):
-        if not evals:
-            raise ConfigError(sentence)
+    for fault in () if evals else unread(run, ("eval_engines", *ends), "nothing is evaluated; leave it out"):
+        raise ConfigError(fault)
     return evals
 
 
