@@ -23,6 +23,7 @@ from rlcore import (
 def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
     """The config of a preset, a published size, a Hugging Face directory, a config.json or a hub id.
 
+    That of a directory or a hub id is the one that its family would train, as `ModelFamily.adopt` makes it.
     ModelError.
     """
     path, presets = Path(model), _presets(registry)
@@ -40,7 +41,23 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
                 f"{', '.join([*presets, *known])}.{did_you_mean(model, [*presets, *known])}"
             )
         path = known[model]
-    return read_config_file(path, f"--model {model}")
+    config = read_config_file(path, f"--model {model}")
+    is_published = path.name != "config.json"
+    return config if is_published else _adopted(config, path, registry)
+
+
+def _adopted(config: Mapping[str, Any], file: Path, registry: Registry) -> Mapping[str, Any]:
+    """`config`, or what its family makes of the directory of `file`."""
+    at = f"--model {file.parent}"
+    try:
+        family = claimant(config, registry, at).record
+    except ModelError:  # the model of a judge may have no family, and still be served
+        return config
+    assert isinstance(family, ModelFamily)
+    if family.adopt is None:
+        return config
+    copy = Part(name=family.name, factory=family.adopt).load()(str(file.parent))
+    return read_config_file(Path(copy) / file.name, at)
 
 
 def read_facts(model: str, registry: Registry) -> ModelFacts:
