@@ -16,7 +16,7 @@ def test_the_recipes_name_what_is_there() -> None:
         ("dpo", TrainsOn.PAIRS),
     ]
     registry = load(Switches()).registry
-    losses = [registry.find(Kind.LOSS, str(recipe.parts["loss"]), "").component for recipe in recipes]
+    losses = [registry.find(Kind.LOSS, str(recipe.parts["loss"]), "") for recipe in recipes]
     assert [loss.config for loss in losses] == [SftConfig, DpoConfig]
 
 
