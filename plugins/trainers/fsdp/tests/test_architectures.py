@@ -11,7 +11,16 @@ from architectures import ARCHITECTURES, BASE, PADDED, REFUSED
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlcore import ModelKind, ModelSpec, OptimizerSettings, Part, Rendezvous, RoleSpec, TokenOutputs
+from rlcore import (
+    AdapterSpec,
+    ModelKind,
+    ModelSpec,
+    OptimizerSettings,
+    Part,
+    Rendezvous,
+    RoleSpec,
+    TokenOutputs,
+)
 from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.names import WeightNames
@@ -34,12 +43,20 @@ def write_model(name: str, path: Path) -> Path:
     return path
 
 
-def policy_of(rank: int, world: int, port: int, path: str, config: FsdpConfig, dtype: str = "fp32") -> Any:
+def policy_of(
+    rank: int,
+    world: int,
+    port: int,
+    path: str,
+    config: FsdpConfig,
+    dtype: str = "fp32",
+    adapter: AdapterSpec | None = None,
+) -> Any:
     """The rank that has joined, and its policy."""
     meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
     joined = FsdpTrainer(config).join(meeting, {})
     model = ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"), dtype=dtype)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS)
+    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, adapter=adapter)
     return joined, joined.build({"policy": spec})["policy"]
 
 
@@ -83,6 +100,26 @@ def test_an_architecture_is_that_of_transformers(name: str, tmp_path: Path) -> N
     assert report["gradient"] < EXACT * max(1.0, report["norm"])
     assert report["weights"].keys() == report["names"]
     assert report["packing"].startswith("a row" if name in PADDED else "packs")
+
+
+def packing(rank: int, world: int, port: int, path: str, adapter: AdapterSpec | None) -> str:
+    """How a policy in bf16 reads packs."""
+    joined, policy = policy_of(rank, world, port, path, FsdpConfig(), "bf16", adapter)
+    joined.stop()
+    found: str = policy.packing
+    return found
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "olmoe", "jamba"])
+def test_rounding_hides_no_leak(name: str, tmp_path: Path) -> None:
+    [found] = run_ranks(packing, 1, str(write_model(name, tmp_path / name)), None)
+    assert found.startswith("a row" if name in PADDED else "packs")
+
+
+def test_an_adapter_that_the_model_never_calls_is_refused(tmp_path: Path) -> None:
+    spec = AdapterSpec(rank=2, alpha=4, targets=("dt_proj", "in_proj"))
+    with pytest.raises(RuntimeError, match=r"ConfigError: --lora\.targets: found dt_proj, whose weight"):
+        run_ranks(packing, 1, str(write_model("jamba", tmp_path)), spec)
 
 
 @pytest.mark.full

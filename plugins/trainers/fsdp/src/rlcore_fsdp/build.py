@@ -130,7 +130,10 @@ def _shard(
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for block in blocks_of(model):
         fully_shard(block, **options)
+    kind = type(model)
     root: Any = fully_shard(model, **options)
+    # By these, transformers finds its own conversions of the files' names.
+    type(root).__name__, type(root).__module__ = kind.__name__, kind.__module__
     for module in root.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)  # the loss has its denominators

@@ -114,6 +114,26 @@ class Adapter:
         return published_adapter(((name, read(one)) for name, one in self.tensors.items()), self.spec)
 
     @contextmanager
+    def called(self) -> Iterator[None]:
+        """ConfigError if forwards within never call one kind of the layers, as Mamba's `dt_proj`: the model
+        reads their weights past the adapter.
+        """
+        kinds = {module: module.rpartition(".")[2] for module in self._layers}
+        silent = set(kinds.values())
+        hooks = [
+            layer.register_forward_pre_hook(lambda *_, kind=kinds[module]: silent.discard(kind))
+            for module, layer in self._layers.items()
+        ]
+        yield
+        for hook in hooks:
+            hook.remove()
+        if silent:
+            raise ConfigError(
+                f"--lora.targets: found {min(silent)}, whose weight this model reads without calling the "
+                "layer, so an adapter there would do nothing; name the targets without it."
+            )
+
+    @contextmanager
     def dropping_out(self) -> Iterator[None]:
         """Within, inputs are dropped out, as in training."""
         self._drop_out(True)

@@ -71,7 +71,8 @@ class Model:
         if self.adapter is not None:
             self.adapter.fill()
         self.longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self.packing = self.net.choose_packs()
+        with self.adapter.called() if self.adapter else nullcontext():
+            self.packing = self.net.choose_packs()
         has_first = self.adapter is not None and bool(self.adapter.spec.source)
         self.first_adapter = self.adapter.values() if self.adapter and has_first else None
         if not dist.get_rank():

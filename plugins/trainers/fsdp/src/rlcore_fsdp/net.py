@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -94,13 +95,23 @@ class Net:
         return f"a row for each sequence: {why}"
 
     def _try_packs(self, batch: TrainBatch, alone: Tensor, limit: float) -> str | None:
-        """Why packs change something; None: they don't."""
+        """Why packs change something; None: they don't.
+
+        The rounding of bf16 may hide a state that leaks into the next sequence, but not that it changes when
+        only the sequence before it does.
+        """
+        first = batch.tokens[: _LENGTHS[0]].flip(0)
+        other = replace(batch, tokens=torch.cat([first, batch.tokens[_LENGTHS[0] :]]))
         try:
             self.model.set_attn_implementation(attention.NAME)
-            gap = float((self._hidden(batch) - alone).abs().max())
+            hidden = self._hidden(batch)
+            gap = float((hidden - alone).abs().max())
+            leak = float((self._hidden(other) - hidden)[_LENGTHS[0] - 1 :].abs().max())
         except Exception as error:  # whatever a model says to an attention that it does not expect
             return f"its layers refuse packs ({type(error).__name__})"
-        return None if gap <= limit else f"in a pack its hidden states differ by {gap:.2g}"
+        if gap <= limit and leak <= limit / 16:
+            return None
+        return f"in a pack its hidden states differ by {max(gap, leak):.2g}"
 
     def _hidden(self, batch: TrainBatch) -> Tensor:
         part = pack(batch, range(len(batch)), place(), in_one_row=self.in_one_row)
