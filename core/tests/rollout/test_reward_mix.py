@@ -179,7 +179,9 @@ def test_a_prompt_without_a_label_for_a_reward_that_compares() -> None:
     [bare] = [sample.prompt for sample in group((1,))]
     chosen = replace(bare, metadata={"reward": "length"})
     check_choices([chosen, replace(bare, label="7")], [part("length"), comparing])
-    with pytest.raises(DataError, match=r"'picky' cannot judge the prompt 'p': it has no label .*label-key"):
+    with pytest.raises(
+        DataError, match=r"'picky' cannot judge the prompt 'p': its label is missing .*label-key"
+    ):
         check_choices([chosen] * CHECKED_AHEAD + [bare], [part("length"), comparing])
 
 
