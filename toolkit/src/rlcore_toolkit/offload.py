@@ -8,6 +8,9 @@ from torch import Tensor, UntypedStorage
 
 from rlcore import SleepLevel
 
+Kept = tuple[UntypedStorage, torch.device, Tensor]
+"""An emptied storage, its device, and the copy of its bytes in host memory."""
+
 
 class Offload:
     """Moves the storages of tensors to host memory and back.
@@ -18,7 +21,7 @@ class Offload:
     """
 
     def __init__(self) -> None:
-        self._kept: list[tuple[UntypedStorage, torch.device, Tensor]] = []
+        self._kept: list[Kept] = []
         self._dropped: list[tuple[UntypedStorage, torch.device, int]] = []
 
     def move(self, tensors: Iterable[Tensor]) -> None:
@@ -45,9 +48,7 @@ class Offload:
         """Within, those of `tensors` that moved away are back to be read; whether there are any."""
         places = {tensor.untyped_storage()._cdata for tensor in tensors}
         away = [kept for kept in self._kept if kept[0]._cdata in places]
-        for storage, device, copy in away:
-            storage.resize_(copy.nbytes)
-            _bytes(storage, device).copy_(copy)
+        _refill(away)
         try:
             yield bool(away)
         finally:
@@ -62,14 +63,10 @@ class Offload:
 
     def restore(self) -> None:
         """Allocate the storages again, and fill them with what was in them."""
-        for storage, device, copy in self._kept:
-            storage.resize_(copy.nbytes)
-            _bytes(storage, device).copy_(copy, non_blocking=True)
+        _refill(self._kept)
         for storage, device, size in self._dropped:
             storage.resize_(size)
             _bytes(storage, device).zero_()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()  # a pinned copy must outlive the transfer from it
         self._kept, self._dropped = [], []
 
 
@@ -160,6 +157,14 @@ def _storages(tensors: Iterable[Tensor]) -> list[tuple[UntypedStorage, torch.dev
             assert storage.resizable(), "mapped from a file: clone it first"
             storages[storage.data_ptr()] = storage, tensor.device
     return list(storages.values())
+
+
+def _refill(emptied: Iterable[Kept]) -> None:
+    for storage, device, copy in emptied:
+        storage.resize_(copy.nbytes)
+        _bytes(storage, device).copy_(copy, non_blocking=True)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # a pinned copy must outlive the transfer from it
 
 
 def _bytes(storage: UntypedStorage, device: torch.device) -> Tensor:
