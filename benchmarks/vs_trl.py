@@ -123,7 +123,13 @@ LARGE = {
     "group": 8,
     "tokens": 128,
     "ways": (Way(), Way(accumulate=4), Way(processes=2)),
-    "own": (Own(), Own(ranks=2, engines=2), Own(ranks=2, engines=2, cluster="processes")),
+    "own": (
+        Own(),
+        Own(ranks=2, engines=2),
+        Own(ranks=2, engines=2, cluster="processes"),
+        Own(cluster="processes", trainer="fsdp"),
+        Own(ranks=2, engines=2, cluster="processes", trainer="fsdp"),
+    ),
 }
 REAL = {
     "layers": 0,
@@ -153,8 +159,8 @@ CASES = (
         ways=(Way(), Way(processes=2)),
         own=(Own(ranks=2, engines=2), Own(ranks=2, engines=2, cluster="processes")),
     ),
-    Case(name="large-fp32", dtype="fp32", most={"megatron": 0.85}, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
-    Case(name="large-bf16", dtype="bf16", most={"megatron": 1.0}, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
+    Case(name="large-fp32", dtype="fp32", most={"megatron": 0.85, "fsdp": 0.8}, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
+    Case(name="large-bf16", dtype="bf16", most={"megatron": 1.0, "fsdp": 1.0}, **LARGE),  # type: ignore[arg-type]  # a table of mixed values
     Case(name="smollm2", **REAL),  # type: ignore[arg-type]  # the same
     Case(name="smollm2-lora", lora=16, **REAL),  # type: ignore[arg-type]  # the same
 )
