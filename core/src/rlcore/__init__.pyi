@@ -303,7 +303,7 @@ from .compose.models import (
     families as families,
     hub_config as hub_config,
     published_sizes as published_sizes,
-    read_config_file as read_config_file,
+    read_config as read_config,
 )
 from .compose.run_checks import (
     check_engine_placement as check_engine_placement,

@@ -60,7 +60,7 @@ def find(name: str, registry: Registry, asked: str) -> FoundModel:
         raise ModelError(f"{asked}: found {name!r}, which is no directory.")
     sizes = published_sizes(registry)
     if name in sizes:
-        name = str(read_config_file(sizes[name], asked)[HUB_ID])
+        name = str(read_config(sizes[name], asked)[HUB_ID])
     if "/" in name:
         path = hub_config(name, registry, asked)
         entry = claimant(read_config(path, asked), registry, f"{asked}: {path}")
@@ -114,11 +114,7 @@ def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
 
     Where the decoder is a part of a larger model, its fields (`text_config`) stand among the model's own.
     """
-    return read_config_file(file if (file := Path(path)).is_file() else file / "config.json", asked)
-
-
-def read_config_file(file: Path, asked: str) -> Mapping[str, Any]:
-    """Like `read_config`, for the path of the file itself."""
+    file = Path(path) if Path(path).is_file() else Path(path, "config.json")
     try:
         config = parse_json(file.read_text())
     except OSError as error:
@@ -191,7 +187,7 @@ def hub_config(name: str, registry: Registry, asked: str) -> str:
         return str(hf_hub_download(name, "config.json", local_files_only=unreached is not None))
     except Exception as error:
         for file in published_sizes(registry).values():
-            if read_config_file(file, asked).get(HUB_ID) == name:
+            if read_config(file, asked).get(HUB_ID) == name:
                 return str(file)
         raise ModelError(_hub_sentence(asked, name, unreached or error)) from error
 

@@ -16,7 +16,7 @@ from rlcore import (
     families,
     hub_config,
     published_sizes,
-    read_config_file,
+    read_config as config_in,
 )
 
 
@@ -41,7 +41,7 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
                 f"{', '.join([*presets, *known])}.{did_you_mean(model, [*presets, *known])}"
             )
         path = known[model]
-    config = read_config_file(path, f"--model {model}")
+    config = config_in(path, f"--model {model}")
     is_published = path.name != "config.json"
     return config if is_published else _adopted(config, path, registry)
 
@@ -57,7 +57,7 @@ def _adopted(config: Mapping[str, Any], file: Path, registry: Registry) -> Mappi
     if family.adopt is None:
         return config
     copy = Part(name=family.name, factory=family.adopt).load()(str(file.parent))
-    return read_config_file(Path(copy) / file.name, at)
+    return config_in(Path(copy) / file.name, at)
 
 
 def read_facts(model: str, registry: Registry) -> ModelFacts:
@@ -94,4 +94,4 @@ def _config_of(family: ModelFamily) -> Mapping[str, Any]:
         return told
     with TemporaryDirectory(prefix="rlcore-plan-") as folder:
         Part(name=family.name, factory=str(family.preset)).load()(folder, 0)
-        return read_config_file(Path(folder) / "config.json", str(family.preset))
+        return config_in(folder, str(family.preset))

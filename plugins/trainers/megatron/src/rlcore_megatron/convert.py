@@ -18,7 +18,7 @@ from rlcore import (
     SavedWeights,
     check_weights,
     fp8_block,
-    read_config_file,
+    read_config,
     write_atomically,
 )
 from rlcore_megatron.config import MTP, OF_MTP
@@ -88,7 +88,7 @@ def to_dist(
     """
     check_new(out)
     path = Path(spec.path)
-    quantization = read_config_file(path / "config.json", spec.path).get("quantization_config")
+    quantization = read_config(path, spec.path).get("quantization_config")
     # the bridge knows the files of other quantizations, or refuses them
     check_weights(path, shapes=not quantization or fp8_block(quantization) is not None)
     with one_rank():

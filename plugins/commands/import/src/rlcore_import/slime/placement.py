@@ -6,7 +6,7 @@ dashes, it gives the settings that stand for the flag, or says why there are non
 
 from pathlib import Path
 
-from rlcore import ModelError, ModelFamily, claimant, fp8_block, read_config_file
+from rlcore import ModelError, ModelFamily, claimant, fp8_block, read_config
 from rlcore_import.run import Settings
 from rlcore_import.slime.run import Run
 from rlcore_import.slime.server_groups import SGLANG_CONFIG, engine_groups
@@ -64,7 +64,7 @@ def sleep(run: Run, name: str) -> Outcome | Settings:
 def model(run: Run, name: str) -> Outcome | Settings:
     path = run.text(name)
     if Path(path, "config.json").is_file():
-        config = read_config_file(Path(path, "config.json"), path)
+        config = read_config(path, path)
         try:
             family = claimant(config, run.registry, path).record
         except ModelError as error:
