@@ -15,9 +15,9 @@ from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Score, Span
 from rlcore.tracking.run_files import (
     MetricsFile,
     RunFiles,
-    TokenTexts,
     read_metrics,
     restore_metrics,
+    token_texts,
     write_lines,
 )
 from rlcore.tracking.trackers import Trackers
@@ -204,6 +204,6 @@ def test_the_samples_of_an_evaluation(tmp_path: Path) -> None:
 
 def test_the_parts_of_a_character_stand_with_its_first_token() -> None:
     parts = [token.to_bytes() for token in "aé€!".encode()]
-    texts = TokenTexts(lambda ids: b"".join(parts[i] for i in ids).decode(errors="replace"))
     sample = sample_of(tuple(range(len(parts))), prompt_ids=(0,))
-    assert texts.of(sample)["token_texts"] == ["a", "é", "", "€", "", "", "!"]
+    row = token_texts(sample, lambda ids: b"".join(parts[i] for i in ids).decode(errors="replace"))
+    assert row["token_texts"] == ["a", "é", "", "€", "", "", "!"]

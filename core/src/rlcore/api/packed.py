@@ -7,7 +7,6 @@ reads them in place, so a tensor is made without a loop over the tokens.
 from __future__ import annotations
 
 import math
-import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,12 +41,8 @@ class Packed(Sequence[N]):
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Reads little-endian numbers. Raises ValueError if `data` is no whole number of them."""
-        values: array[N] = array(cls.code)
-        values.frombytes(data)
-        if sys.byteorder == "big":
-            values.byteswap()
-        return cls._of(values)
+        """Reads numbers in this machine's byte order. ValueError if `data` is no whole number of them."""
+        return cls._of(array(cls.code, bytes(data)))
 
     @classmethod
     def full(cls, length: int, value: N) -> Self:
@@ -67,10 +62,6 @@ class Packed(Sequence[N]):
 
     def to_bytes(self) -> bytes:
         """What `from_bytes` reads."""
-        if sys.byteorder == "big":
-            swapped = self._array[:]
-            swapped.byteswap()
-            return swapped.tobytes()
         return self._array.tobytes()
 
     @property

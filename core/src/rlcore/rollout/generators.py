@@ -3,14 +3,15 @@
 import asyncio
 import inspect
 import pickle
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError, described, one_line, returned, told
-from rlcore.api.generation import CheckingGenerator, ClosableGenerator, GenerationContext, Generator
+from rlcore.api.generation import CheckingGenerator, ClosableGenerator, Generator
 from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts
 from rlcore.api.part import Part, built, keep_name, kept_name
 from rlcore.api.tokens import Tokenizer
@@ -29,7 +30,6 @@ _FIELDS = (
     ("metrics", _MAPPING, "a mapping of names to numbers"),
     ("failure", (str, type(None)), "a short identifier, or None"),
 )
-Function = Callable[[GenerationContext, Sample], Awaitable[Sample | list[Sample]]]
 
 
 class Generators:
@@ -65,17 +65,6 @@ class Generators:
                 await generator.close()
 
 
-class FunctionGenerator:
-    """A function `async def generate(ctx, sample)` as a generator."""
-
-    def __init__(self, function: Function) -> None:
-        self._function = function
-
-    async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample | list[Sample]:
-        """The result of the function for `sample`."""
-        return await self._function(ctx, sample)
-
-
 def build_generator(part: Part) -> Generator:
     """The generator of `part`.
 
@@ -83,7 +72,7 @@ def build_generator(part: Part) -> Generator:
     """
     factory: Any = part.load()
     if inspect.iscoroutinefunction(factory):
-        function = FunctionGenerator(factory)
+        function = SimpleNamespace(generate=factory)
         keep_name(function, part.name)
         return function
     generator: Generator = built(part, "generator", "generate")

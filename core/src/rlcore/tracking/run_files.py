@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from rlcore.api.types import Json, Sample, parse_json
 from rlcore.checkpoint.disk import disk_sentence, replace_file
 
 Row = dict[str, Json]
+Decode = Callable[[tuple[int, ...]], str]
 METRICS_FILE = "metrics.jsonl"
 """The metrics: a flat JSON object a step, with `step`, `weight_version`, and names with a slash."""
 SAMPLES_FOLDER = "samples"
@@ -127,8 +129,8 @@ class RunFiles(Tracker):
     def rollout(self, step: int, samples: Sequence[Sample]) -> None:
         """Writes `samples/rollout-STEP.jsonl`, with the tokens and what is known of each."""
         if self._every and step % self._every == 0:
-            texts = TokenTexts(self._decode)
-            rows = [_row("rollout", sample) | {TRAJECTORY: _trajectory(sample, texts)} for sample in samples]
+            decode = self._decode and cache(self._decode)
+            rows = [_row("rollout", sample) | {TRAJECTORY: _trajectory(sample, decode)} for sample in samples]
             write_lines(self._samples / f"rollout-{step}.jsonl", rows)
 
     def end(self, reason: str) -> None:
@@ -158,7 +160,7 @@ def _row(name: str, sample: Sample) -> Row:
     }
 
 
-def _trajectory(sample: Sample, texts: "TokenTexts") -> Row:
+def _trajectory(sample: Sample, decode: Decode | None) -> Row:
     """The tokens and what is known of each, for the generator `replay` and for `rlcore view`."""
     score = sample.score
     return {
@@ -172,7 +174,7 @@ def _trajectory(sample: Sample, texts: "TokenTexts") -> Row:
         "spans": [[span.start, span.version] for span in sample.spans],
         "extras": {name: _numbers(value) for name, value in sample.extras.items()},
         **({"rewards": _numbers(score.per_token)} if score is not None and score.per_token else {}),
-        **texts.of(sample),
+        **({} if decode is None else token_texts(sample, decode)),
     }
 
 
@@ -187,30 +189,15 @@ def _numbers(value: Any) -> Json:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-class TokenTexts:
-    """The text of each token, by `decode`; None: there is no tokenizer."""
-
-    def __init__(self, decode: Callable[[Sequence[int]], str] | None) -> None:
-        self._decode = decode
-        self._known: dict[int, str] = {}
-
-    def of(self, sample: Sample) -> Row:
-        """`prompt_text`, as the model saw it, and `token_texts`, one for each response token."""
-        if self._decode is None:
-            return {}
-        ids = list(sample.response_ids)
-        texts = [self._text(token) for token in ids]
-        for start, text in enumerate(texts):
-            if BROKEN in text:  # a part of a character: it stands with the first of its tokens
-                for end in range(start + 2, min(start + MOST_BYTES, len(ids)) + 1):
-                    whole = self._decode(ids[start:end])
-                    if BROKEN not in whole:
-                        texts[start:end] = [whole, *[""] * (end - start - 1)]
-                        break
-        return {"prompt_text": self._decode(sample.prompt_ids), "token_texts": texts}
-
-    def _text(self, token: int) -> str:
-        if token not in self._known:
-            assert self._decode is not None, "asked where there is one"
-            self._known[token] = self._decode([token])
-        return self._known[token]
+def token_texts(sample: Sample, decode: Decode) -> Row:
+    """`prompt_text`, as the model saw it, and `token_texts`, one for each response token."""
+    ids = tuple(sample.response_ids)
+    texts = [decode((token,)) for token in ids]
+    for start, text in enumerate(texts):
+        if BROKEN in text:  # a part of a character: it stands with the first of its tokens
+            for end in range(start + 2, min(start + MOST_BYTES, len(ids)) + 1):
+                whole = decode(ids[start:end])
+                if BROKEN not in whole:
+                    texts[start:end] = [whole, *[""] * (end - start - 1)]
+                    break
+    return {"prompt_text": decode(tuple(sample.prompt_ids)), "token_texts": texts}

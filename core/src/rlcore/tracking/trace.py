@@ -4,14 +4,13 @@
 """
 
 import asyncio
-import heapq
+import itertools
 import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer, Request
@@ -26,22 +25,6 @@ RUN, REWARDS = "run", "rewards"
 """Tracks for the phases of the loop, and for the groups being scored. Each engine has a track of its own."""
 
 
-@dataclass
-class _Track:
-    """A track, which is a process in the trace format. `free`: the lanes without a span, lowest first."""
-
-    number: int
-    lanes: int = 0
-    free: list[int] = field(default_factory=list)
-
-    def take(self) -> int:
-        """The lowest free lane."""
-        if self.free:
-            return heapq.heappop(self.free)
-        self.lanes += 1
-        return self.lanes
-
-
 class Trace:
     """Spans of one run, each in a lane of its track. Not thread-safe.
 
@@ -52,7 +35,9 @@ class Trace:
     def __init__(self, folder: Path = Path(), limit: int = 0, engines: int = 0) -> None:
         self._path, self._limit = folder / TRACE, limit
         names = (RUN, REWARDS, *map(engine_track, range(engines)))
-        self._tracks = {name: _Track(number) for number, name in enumerate(names, 1)}
+        # A track is a process in the trace format.
+        self._processes = {name: number for number, name in enumerate(names, 1)}
+        self._busy: dict[str, set[int]] = {name: set() for name in names}
         self._events: list[str] = []
         self._open: Counter[str] = Counter()
         self._begun = 0
@@ -65,15 +50,16 @@ class Trace:
 
         What the block adds to the dict becomes part of the span.
         """
-        lanes, begin = self._tracks[track], time.perf_counter_ns()
-        lane = lanes.take()
+        busy, begin = self._busy[track], time.perf_counter_ns()
+        lane = next(lane for lane in itertools.count(1) if lane not in busy)
+        busy.add(lane)
         self._open[name] += 1
         self._begun += 1
         try:
             yield about
         finally:
             self._open[name] -= 1
-            heapq.heappush(lanes.free, lane)
+            busy.remove(lane)
             if self._limit:
                 length = (time.perf_counter_ns() - begin) / 1000
                 self._note("X", name, track, lane, begin, dur=length, args=about)
@@ -124,13 +110,13 @@ class Trace:
 
     def _note(self, kind: str, name: str, track: str, lane: int, begin: int, **more: Json) -> None:
         at = (self._begin_ns + begin) / 1000  # microseconds since 1970
-        place = {"cat": track, "pid": self._tracks[track].number, "tid": lane}
+        place = {"cat": track, "pid": self._processes[track], "tid": lane}
         event = {"ph": kind, "name": name, "ts": at, **place, **more}
         self._events.append(json.dumps(event, ensure_ascii=False) + ",\n")
 
     def _names(self) -> Iterator[str]:
-        for name, track in self._tracks.items():
-            event = {"ph": "M", "name": "process_name", "pid": track.number, "args": {"name": name}}
+        for name, number in self._processes.items():
+            event = {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}}
             yield json.dumps(event) + ",\n"
 
 
