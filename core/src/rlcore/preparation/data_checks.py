@@ -62,15 +62,6 @@ def _expect(kind: type, whose: str, what: str, found: object, expected: str) -> 
         raise PluginError(f"{whose} returned {described(found)} as {what}; expected {expected}.")
 
 
-def check_answered(
-    generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptTokenizer
-) -> None:
-    """Check that the generator of each evaluation can answer its prompts."""
-    for evaluation in evals:
-        generator = evaluation.settings.generator or chosen.generator
-        generators.check(generator, evaluation.prompts, encoder.tokenizer)
-
-
 def train_sets(resolved: Resolved, train: Sequence[Prompt]) -> dict[str, Sequence[Prompt]]:
     """The prompts to train on, by a name for errors: one set for each source of a mix."""
     from rlcore.data.source_mix import SourceMix
@@ -122,10 +113,14 @@ def _faults_of(where: str) -> Iterator[None]:
         raise DataError(f"{where}: {error}") from error
 
 
-def check_evals(chosen: Inference, evals: Sequence[PreparedEval]) -> None:
-    """Check that the rewards of each evaluation can judge its prompts."""
+def check_evals(
+    generators: Generators, chosen: Inference, evals: Sequence[PreparedEval], encoder: PromptTokenizer
+) -> None:
+    """Check that the generator of each evaluation can answer its prompts, and its rewards can judge them."""
     for evaluation in evals:
         check_rewards(evaluation.settings.judged_by(chosen.rewards), named([evaluation]))
+        generator = evaluation.settings.generator or chosen.generator
+        generators.check(generator, evaluation.prompts, encoder.tokenizer)
 
 
 def check_rewards(

@@ -143,11 +143,10 @@ def _checked_data(
     data_checks.check_prompts(encoder, run, trained_on | data_checks.named(evals), resolved.producer.config)
     data_checks.check_columns(run, trained_on)
     data_checks.check_rewards(resolved.rewards, trained_on, prompts.columns)
-    data_checks.check_evals(resolved, evals)
     generators = _generators(resolved)
     if resolved.samples:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
-    data_checks.check_answered(generators, resolved, evals, encoder)
+    data_checks.check_evals(generators, resolved, evals, encoder)
     check_scored(run.scorers, prompts.train)
     check_vocabulary(run, encoder.tokenizer)
     return generators
@@ -194,9 +193,8 @@ def prepare_served(chosen: Inference, run_dir: Path) -> Served:
     encoder = _checked_encoder(chosen, path, hf_config)
     evals = asked_for(chosen)
     data_checks.check_prompts(encoder, chosen.run, data_checks.named(evals))
-    data_checks.check_evals(chosen, evals)
     generators = _generators(chosen)
-    data_checks.check_answered(generators, chosen, evals, encoder)
+    data_checks.check_evals(generators, chosen, evals, encoder)
     return Served(
         resolved=chosen,
         run_dir=run_dir,

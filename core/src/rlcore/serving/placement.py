@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.compose.run_checks import check_engine_placement
@@ -32,8 +32,8 @@ class Placement:
 
     workers: list[BundleSlot] = field(default_factory=list)
     roles: dict[str, list[BundleSlot]] = field(default_factory=dict)
-    engines: list[Nodes]
-    frozen: list[BundleSlot]
+    engines: list[Nodes] = field(default_factory=list)
+    frozen: list[BundleSlot] = field(default_factory=list)
     rollouts: list[BundleSlot] = field(default_factory=list)
 
 
@@ -83,20 +83,17 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
         return place_engines(cluster, prepared)
     run, is_colocated = prepared.resolved.run, _is_colocated(prepared)
     what = "The train workers" if is_colocated else "The train workers and engines"
-    slots = _slots(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
+    placement, own = _placed(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
     # In the order of `bundles_of`: train workers, roles with workers of their own, engines.
-    left = iter(slots.own)
+    left = iter(own)
     workers = list(islice(left, run.ranks))
     roles = {
         name: list(islice(left, role.ranks)) for name, role in prepared.resolved.roles.items() if role.ranks
     }
     engines = _over_workers(workers, prepared) if is_colocated else _by_engine(list(left), _nodes(prepared))
-    placement = Placement(
-        workers=workers, roles=roles, engines=engines, frozen=slots.frozen, rollouts=slots.rollouts
-    )
+    placement = replace(placement, workers=workers, roles=roles, engines=engines)
     if placement.engines:
         check_publication(cluster, placement, prepared.resolved)
-    check_frozen(cluster, placement.frozen)
     return placement
 
 
@@ -151,7 +148,7 @@ def _over_workers(workers: Sequence[BundleSlot], prepared: Prepared) -> list[Nod
     Its supervisor runs beside the first of these workers and reserves no GPU: the worker has it.
     """
     nodes, gpus = _nodes(prepared), _engine_gpus(prepared) // _nodes(prepared)
-    # `_slots` has put the workers of a host side by side, in the order of their devices.
+    # `_placed` has put the workers of a host side by side, in the order of their devices.
     by_host = [(host, list(slots)) for host, slots in groupby(workers, lambda slot: slot.host)]
     runs = [
         slots[start : start + gpus] for _, slots in by_host for start in range(0, len(slots) - gpus + 1, gpus)
@@ -183,11 +180,8 @@ def place_engines(cluster: Cluster, served: Served) -> Placement:
             f"--cluster {served.resolved.cluster.name}: it offers no GPUs, but torch finds some where this "
             "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
         )
-    slots = _slots(cluster, served, served_bundles(served), "The engines")
-    check_frozen(cluster, slots.frozen)
-    return Placement(
-        engines=_by_engine(slots.own, _nodes(served)), frozen=slots.frozen, rollouts=slots.rollouts
-    )
+    placement, own = _placed(cluster, served, served_bundles(served), "The engines")
+    return replace(placement, engines=_by_engine(own, _nodes(served)))
 
 
 def _with_others(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
@@ -201,22 +195,16 @@ def _with_others(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
     return [*frozen, *bundles, *rollouts]
 
 
-class _Slots(NamedTuple):
-    frozen: list[BundleSlot]
-    own: list[BundleSlot]
-    rollouts: list[BundleSlot]
-
-
-def _slots(
+def _placed(
     cluster: Cluster, served: Served, bundles: Sequence[Bundle], what: str, *, numbered: bool = False
-) -> _Slots:
-    """A slot for each of `bundles`, by who has added it (`_with_others`).
+) -> tuple[Placement, list[BundleSlot]]:
+    """A slot for each of `bundles`: the placement of what `_with_others` has added, and the other slots.
 
     Among equal ones, those of this host come first, and hosts stay together. `numbered`: the slots name their
     devices, and those of one host are in the order of their devices.
     """
     if not bundles:  # a cluster need not reserve nothing
-        return _Slots([], [], [])
+        return Placement(), []
     frozen, end = len(served.frozen), len(bundles) - served.rollout_workers
     others = ["frozen models"] * bool(frozen) + ["rollout workers"] * bool(served.rollout_workers)
     what = f"{what}, with {' and '.join(others)}," if others else what
@@ -247,7 +235,9 @@ def _slots(
         for gpus in {slot.gpus for slot in slots}
     }
     sorted_slots = [next(by_gpus[slot.gpus]) for slot in slots]
-    return _Slots(frozen=sorted_slots[:frozen], own=sorted_slots[frozen:end], rollouts=sorted_slots[end:])
+    check_frozen(cluster, sorted_slots[:frozen])
+    others_placed = Placement(frozen=sorted_slots[:frozen], rollouts=sorted_slots[end:])
+    return others_placed, sorted_slots[frozen:end]
 
 
 def _node(served: Served) -> dict[str, float]:
