@@ -71,7 +71,7 @@ class Switches:
         return cls(only=names, strict=environ.get(STRICT, "") not in ("", "0"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Plugins:
     """The loaded plugins. `broken`: those that failed. `files`: those given as a file.
 
@@ -79,11 +79,11 @@ class Plugins:
     """
 
     manager: pluggy.PluginManager
-    infos: tuple[PluginInfo, ...]
-    broken: tuple[Broken, ...]
     files: tuple[PluginFile, ...]
-    entries: tuple[Entry, ...] = field(repr=False)
-    adapters: tuple[Adapter, ...]
+    infos: list[PluginInfo] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list, repr=False)
+    adapters: list[Adapter] = field(default_factory=list)
 
     @cached_property
     def registry(self) -> Registry:
@@ -121,8 +121,9 @@ def load(
     points = [one for one in found if not _is_kept(one, kept)]
     own = {one.name: one for one in found if _is_kept(one, kept)}
     _check_switches(switches, points, kept)
-    plugin_files = files.read_all(switches.files)
-    loader = _Loader(warn)
+    manager = _Manager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    loader = _Loader(manager=manager, files=files.read_all(switches.files), warn=warn)
     for name, module in kept.items():
         whose = own.get(name)
         info = PluginInfo(
@@ -137,7 +138,7 @@ def load(
         is_on = switches.only is None or not one.names.isdisjoint(switches.only)
         if is_on and one.names.isdisjoint(switches.off):
             _add_installed(loader, one, points)
-    for file in plugin_files:
+    for file in loader.files:
         version = f"{FILE_VERSION}{file.sha256}"
         info = PluginInfo(name=file.name, dist=file.path, version=version, origin=file.path)
         loader.add(info, partial(import_plugin_file, file))
@@ -145,19 +146,11 @@ def load(
     if switches.strict and loader.broken:
         first = loader.broken[0]
         raise PluginError(ended(f"plugin {first.name!r} of {first} is broken: {first.error}"))
-    plugins = Plugins(
-        manager=loader.manager,
-        infos=tuple(loader.infos),
-        broken=tuple(loader.broken),
-        files=plugin_files,
-        entries=tuple(loader.entries),
-        adapters=tuple(loader.adapters),
-    )
-    for clash in plugins.registry.clashes if switches.strict else ():
+    for clash in loader.registry.clashes if switches.strict else ():
         raise PluginError(clash)
-    for entry in (*plugins.entries, *(one.entry for one in plugins.adapters)) if switches.strict else ():
+    for entry in (*loader.entries, *(one.entry for one in loader.adapters)) if switches.strict else ():
         _ = entry.kind is Kind.ALGORITHM or entry.config  # raises where it cannot be imported
-    return plugins
+    return loader
 
 
 class _Manager(pluggy.PluginManager):
@@ -168,23 +161,17 @@ class _Manager(pluggy.PluginManager):
         return super().parse_hookimpl_opts(plugin, name) if is_function else None
 
 
-class _Loader:
-    """The manager under construction."""
+@dataclass(kw_only=True)
+class _Loader(Plugins):
+    """The plugins while they are loaded."""
 
-    def __init__(self, warn: Callable[[str], object]) -> None:
-        self._warn = warn
-        self.manager = _Manager(hookspecs.PROJECT)
-        self.manager.add_hookspecs(hookspecs)
-        self.infos: list[PluginInfo] = []
-        self.broken: list[Broken] = []
-        self.entries: list[Entry] = []
-        self.adapters: list[Adapter] = []
+    warn: Callable[[str], object]
 
     def add(self, info: PluginInfo, import_it: Callable[[], ModuleType]) -> None:
         """Register one plugin and take its records, or remember why not."""
         try:
             # stdout is the answer, of --json for example; an import that never ends is told of while it lasts
-            with when_slow(SLOW_S, lambda: self._warn(_slow(info))), redirect_stdout(sys.stderr):
+            with when_slow(SLOW_S, lambda: self.warn(_slow(info))), redirect_stdout(sys.stderr):
                 module = import_it()
                 _check_hooks(self.manager, module)
                 self.manager.register(module, name=info.name)
