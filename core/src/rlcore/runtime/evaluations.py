@@ -4,14 +4,14 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlcore.api.generation import GroupScorer
 from rlcore.api.part import RewardPart
 from rlcore.compose.resolved import Inference
 from rlcore.preparation.eval_sets import PreparedEval
 from rlcore.rollout.context import sampling_of
-from rlcore.rollout.evaluate import EvalResult, Evaluation, Evaluator, eval_metrics
+from rlcore.rollout.evaluate import Evaluation, Evaluator, eval_metrics
 from rlcore.rollout.rewards import RewardPool
 from rlcore.tracking.trace import RUN, Trace
 from rlcore.tracking.trackers import Trackers
@@ -79,16 +79,6 @@ async def start_rewards(
     return await stack.enter_async_context(pool)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _UnderWay:
-    """An evaluation of the weights after `step`."""
-
-    step: int
-    version: int
-    begin: float
-    results: asyncio.Task[dict[str, EvalResult]]
-
-
 class Evaluations:
     """`beside`: evaluations have engines of their own. `scores`: those of the last evaluation."""
 
@@ -96,43 +86,40 @@ class Evaluations:
         self._evaluator, self._trackers, self._trace = evaluator, trackers, trace
         self.beside = beside
         self.scores: Mapping[str, float] = {}
-        self._under_way: _UnderWay | None = None
+        self._under_way: asyncio.Task[dict[str, float]] | None = None
 
     async def now(self, step: int, version: int) -> dict[str, float]:
-        """The metrics of the weights after `step`, which the engines hold as `version`."""
+        """The metrics of the weights after `step`, which the engines hold as `version`.
+
+        The samples go to the trackers.
+        """
         begin = time.perf_counter()
-        return self._metrics(step, await self._results(step, version), begin)
+        with self._trace.span(RUN, "evaluate", step=step):
+            results = await self._evaluator.evaluate(version)
+        self.scores = {name: result.score for name, result in results.items()}
+        self._trackers.evaluation(step, {name: result.samples for name, result in results.items()})
+        return eval_metrics(results) | {"time/eval_s": time.perf_counter() - begin}
 
     def begin(self, step: int, version: int) -> None:
         """Begin the same beside training. The last one must have ended; `late` gives the metrics."""
         assert self._under_way is None, "one at a time"
-        results = asyncio.create_task(self._results(step, version))
-        begin = time.perf_counter()
-        self._under_way = _UnderWay(step=step, version=version, begin=begin, results=results)
+        self._under_way = asyncio.create_task(self._row(step, version))
 
     async def late(self, *, wait: bool) -> dict[str, float]:
         """The metrics of the evaluation that was begun, with its step; empty while it goes on.
 
         `wait`: wait for its end.
         """
-        running = self._under_way
-        if running is None or not (wait or running.results.done()):
+        if self._under_way is None or not (wait or self._under_way.done()):
             return {}
-        scores = self._metrics(running.step, await running.results, running.begin)
+        row = await self._under_way
         self._under_way = None
-        return {"weight_version": running.version, EVAL_STEP: running.step, **scores}
+        return row
 
     async def stop(self) -> None:
         """Cancel the evaluation in progress, and ignore its outcome."""
         if self._under_way is not None:
-            await end_tasks([self._under_way.results])
+            await end_tasks([self._under_way])
 
-    async def _results(self, step: int, version: int) -> dict[str, EvalResult]:
-        with self._trace.span(RUN, "evaluate", step=step):
-            return await self._evaluator.evaluate(version)
-
-    def _metrics(self, step: int, results: Mapping[str, EvalResult], begin: float) -> dict[str, float]:
-        """The metrics of `results`, whose samples go to the trackers."""
-        self.scores = {name: result.score for name, result in results.items()}
-        self._trackers.evaluation(step, {name: result.samples for name, result in results.items()})
-        return eval_metrics(results) | {"time/eval_s": time.perf_counter() - begin}
+    async def _row(self, step: int, version: int) -> dict[str, float]:
+        return {"weight_version": version, EVAL_STEP: step, **await self.now(step, version)}

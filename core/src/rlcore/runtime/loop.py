@@ -12,31 +12,27 @@ from torch import Tensor
 from rlcore.api.batch import TrainBatch
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError, RunError
-from rlcore.api.producer import Producer, Rollout
+from rlcore.api.producer import Rollout
 from rlcore.api.roles import POLICY
 from rlcore.api.types import Group
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.learning.batch_file import save_rollout
 from rlcore.learning.flops import training_flops, with_costs
 from rlcore.learning.minibatch import assign_minibatches
-from rlcore.preparation.prepared import Prepared
 from rlcore.preparation.run_folder import CHECKPOINTS, check_folder
-from rlcore.preparation.run_state import RunState
 from rlcore.rollout.batch import split
 from rlcore.rollout.columns import for_trackers
-from rlcore.rollout.scoring import ScoringEngines
 from rlcore.runtime.callbacks import Callbacks, both
 from rlcore.runtime.evaluations import EVAL_STEP, Evaluations
 from rlcore.runtime.handover import Handover, State
+from rlcore.runtime.rollout_loop import RolloutLoop
 from rlcore.runtime.saver import Saver
-from rlcore.serving.engine_group import EngineGroup
 from rlcore.tracking.run_files import METRICS_FILE
-from rlcore.tracking.trace import RUN, Trace
-from rlcore.tracking.trackers import Trackers
+from rlcore.tracking.trace import RUN
 from rlcore.workers.train_worker import UpdateResult
 from rlcore.workers.trainer_group import TrainerGroup
 from rlcore_machine.gpus import peak_tflops
-from rlcore_machine.signals import GRACE_S, TERMINATED, StopSignals
+from rlcore_machine.signals import GRACE_S, TERMINATED
 from rlcore_machine.tasks import end_tasks, until
 
 _log = logging.getLogger(__name__)
@@ -50,23 +46,15 @@ _LAST_RESULTS_SECONDS = 60.0
 
 
 @dataclass(kw_only=True)
-class Loop:
-    """One consumer of rollouts. `state` is what the next checkpoint holds, but for the producer's part.
+class Loop(RolloutLoop):
+    """One that trains. `state` is what the next checkpoint holds, but for the producer's part.
 
-    `evaluations`: None where nothing is evaluated. `scorer`: engines that score what the policy sampled.
+    `evaluations`: None where nothing is evaluated.
     """
 
-    prepared: Prepared
-    producer: Producer
     trainer: TrainerGroup
-    engines: EngineGroup
-    trackers: Trackers
-    stop: StopSignals
-    state: RunState
     callbacks: Callbacks = field(default_factory=lambda: Callbacks({}))
-    trace: Trace = field(default_factory=Trace)
     evaluations: Evaluations | None = None
-    scorer: ScoringEngines | None = None
 
     def __post_init__(self) -> None:
         self._run = self.prepared.resolved.run
@@ -285,7 +273,7 @@ class Loop:
     async def _update(self, rollout: Rollout, step: int) -> UpdateResult:
         """Train on `rollout`, and write the weights for the engines."""
         with self.trace.span(RUN, "train", step=step):
-            groups = rollout.groups if self.scorer is None else await self.scorer.score(rollout.groups)
+            groups = await self.scored(rollout)
             handing_over = asyncio.create_task(self.handover.to_trainer())
             try:
                 # In a thread: the next rollout's requests are answered meanwhile, however large the batch is.

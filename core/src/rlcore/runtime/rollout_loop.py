@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore.api.producer import Producer, Rollout
+from rlcore.api.types import Group
 from rlcore.learning.batch_file import save_rollout
 from rlcore.preparation.prepared import Prepared
 from rlcore.preparation.run_folder import check_folder
@@ -20,10 +21,9 @@ from rlcore_machine.tasks import until
 
 @dataclass(kw_only=True)
 class RolloutLoop:
-    """One consumer of rollouts. The engines keep the weights of the model's directory.
+    """One consumer of rollouts, which writes them. The engines keep the weights of the model's directory.
 
     `state`: its `version` is that of these weights. `scorer`: engines that score what the policy sampled.
-    `scores`: always empty.
     """
 
     prepared: Prepared
@@ -34,7 +34,15 @@ class RolloutLoop:
     state: RunState
     trace: Trace = field(default_factory=Trace)
     scorer: ScoringEngines | None = None
-    scores: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """What the last evaluation found; empty: nothing is evaluated."""
+        return {}
+
+    async def scored(self, rollout: Rollout) -> Sequence[Group]:
+        """The groups of `rollout`, with the log-probs of `scorer`."""
+        return rollout.groups if self.scorer is None else await self.scorer.score(rollout.groups)
 
     async def run(self) -> str:
         """Make the rollouts of all steps; the reason of the end."""
@@ -55,7 +63,7 @@ class RolloutLoop:
     async def _write(self, rollout: Rollout) -> None:
         """Write samples, the batch that training would read, and a row of metrics."""
         step = rollout.step
-        groups = rollout.groups if self.scorer is None else await self.scorer.score(rollout.groups)
+        groups = await self.scored(rollout)
         if groups and self.prepared.saves_rollout(step):
             batch = await asyncio.to_thread(self.prepared.batch_of, groups, self.state.version)
             await asyncio.to_thread(save_rollout, self.prepared.run_dir, rollout, batch)

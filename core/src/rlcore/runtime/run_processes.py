@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -186,7 +186,7 @@ class RunProcesses:
         rewards: GroupScorer,
         stop: StopSignals,
         stack: contextlib.AsyncExitStack,
-    ) -> Loop | RolloutLoop:
+    ) -> RolloutLoop:
         """The loop, with the first weights published. Its requests and rewards are traced."""
         prepared, engines = self.prepared, serving.engines
         every = [*engines.clients, *engines.eval_clients]
@@ -195,33 +195,24 @@ class RunProcesses:
         clients, eval_clients = traced[: len(engines.clients)], traced[len(engines.clients) :]
         rewards = TracedRewards(rewards, trace)
         trackers = Trackers({"run folder": RunFiles(), **prepared.trackers}, self.display)
-        loop: Loop | RolloutLoop
+        make: Callable[..., RolloutLoop] = RolloutLoop
         if trainer is None:
             # Nothing is published here: the version of the run is that of the weights which the engines began
             # with.
             self.state = replace(self.state, version=await engines.clients[0].weight_version())
-            loop = RolloutLoop(
-                prepared=prepared,
-                producer=self._producer(serving, clients, rewards),
-                engines=engines,
-                trace=trace,
-                trackers=trackers,
-                stop=stop,
-                state=self.state,
-            )
         else:
             engines.connect(trainer)
-            loop = Loop(
-                prepared=prepared,
-                producer=self._producer(serving, clients, rewards),
-                trainer=trainer,
-                engines=engines,
-                trackers=trackers,
-                callbacks=Callbacks(prepared.callbacks),
-                trace=trace,
-                stop=stop,
-                state=self.state,
-            )
+            make = partial(Loop, trainer=trainer, callbacks=Callbacks(prepared.callbacks))
+        loop = make(
+            prepared=prepared,
+            producer=self._producer(serving, clients, rewards),
+            engines=engines,
+            trace=trace,
+            trackers=trackers,
+            stop=stop,
+            state=self.state,
+        )
+        if isinstance(loop, Loop):
             await self._begin(loop)
             if evaluator := await self._evaluator(serving, eval_clients or clients, rewards, stack):
                 loop.evaluations = Evaluations(evaluator, trackers, trace, beside=bool(eval_clients))
@@ -241,7 +232,7 @@ class RunProcesses:
             await loop.publish()
 
     @contextlib.contextmanager
-    def _tracked(self, loop: Loop | RolloutLoop, stop: StopSignals) -> Iterator[list[str]]:
+    def _tracked(self, loop: RolloutLoop, stop: StopSignals) -> Iterator[list[str]]:
         """The trackers hear of the beginning and the end. The caller puts the reason into the list."""
         prepared, resolved = self.prepared, self.prepared.resolved
         ended: list[str] = []
