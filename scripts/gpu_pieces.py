@@ -6,6 +6,7 @@ Figures in bytes are of the device's memory, and absent on a CPU.
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import json
 import os
@@ -409,6 +410,80 @@ def attention(_work: Path) -> Figures:
     return found
 
 
+def delta_net(_work: Path) -> Figures:
+    """FLA's kernels of a gated delta net next to torch: values, gradients, times. On a CPU interpreted."""
+    import torch
+
+    if importlib.util.find_spec("fla") is None:
+        raise NotHereError("fla-core is not installed")
+    # the interpreter multiplies the bits of bf16
+    dtypes, place, heads, sizes = [torch.float32], torch.device("cpu"), (2, 4), (16, 32)
+    if on_gpu():
+        dtypes, place = [torch.bfloat16, torch.float32], torch.device("cuda")
+        heads, sizes = (16, 32), (128, 128)
+    else:
+        _interpret_triton()
+    from rlcore_megatron.mcore.layers import delta_kernels
+
+    found: Figures = {}
+    for dtype in dtypes:
+        gaps = delta_kernels.fla_gaps(heads, sizes, dtype, place)
+        most = delta_kernels.TOLERANCES[dtype]
+        # rlcore takes no kernel that multiplies fp32 in TF32, as FLA's do on a GPU
+        assert max(gaps.values()) <= most or (on_gpu() and dtype is torch.float32), f"{dtype}: {gaps}"
+        found |= {f"{dtype} {name}": gap for name, gap in gaps.items()}
+    if on_gpu():
+        for name, kernels in (("FLA", delta_kernels.fla()), ("torch", delta_kernels.TORCH)):
+            found[f"{name}, s"] = _seconds_of_delta_net(kernels)
+    return found
+
+
+def _interpret_triton() -> None:
+    """Let triton run FLA's kernels by its interpreter, untimed; an index of a loop lacks `to` there."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    tuner: Any = importlib.import_module("triton.runtime.autotuner")
+
+    class Index(int):
+        def to(self, _dtype: Any) -> Index:
+            return self
+
+    tuner.Autotuner._bench = lambda *_, **__: [0.0, 0.0, 0.0]
+    module: Any = importlib.import_module("fla.ops.common.chunk_delta_h")
+    module.range = lambda *ends: map(Index, range(*map(int, ends)))
+
+
+def _seconds_of_delta_net(kernels: Any) -> float:
+    """Forward and backward of a pack of 32,768 tokens with the heads of Qwen3-Next, in bf16."""
+    import torch
+    from torch.nn.functional import normalize
+
+    from rlcore_megatron.mcore.packs.chunks import Chunks
+
+    total, length = 32768, 2048
+    runs = [(start, length, -1) for start in range(0, total, length)]
+    chunks = Chunks(runs, total, device=torch.device("cuda"))
+
+    def noise(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+    q, k, v = (
+        normalize(noise(total, 16, 128), dim=-1),
+        normalize(noise(total, 16, 128), dim=-1),
+        noise(total, 32, 128),
+    )
+    x, weight = noise(total, 8192), noise(8192, 4)
+    for leaf in (q, k, v, x, weight):
+        leaf.requires_grad_()
+    decay, beta = -torch.rand(total, 32, device="cuda"), torch.rand(total, 32, device="cuda")
+    for _ in range(2):  # the first compiles and tunes
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        kernels.recur(q, k, v, decay, beta, chunks).sum().backward()
+        kernels.convolve(x, weight, chunks).sum().backward()
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
 def fit(work: Path) -> Figures:
     """The largest Qwen3 that the planner puts on one GPU takes two steps; its peak and the planner's.
 
@@ -645,6 +720,6 @@ PIECES: dict[str, Callable[[Path], Figures]] = {
             optimizer_offload,
             recompute,
         ),
-        *(attention, fit, trl, sglang),
+        *(attention, delta_net, fit, trl, sglang),
     )
 }

@@ -1,12 +1,14 @@
 """The gated delta rule and its convolution over packs, against one token after another."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rlcore_megatron.mcore.layers import delta_kernels
 from rlcore_megatron.mcore.layers.delta_rule import causal_convolution, gated_delta_rule
 from rlcore_megatron.mcore.packs.chunks import Chunks, Run
 
@@ -89,3 +91,41 @@ def test_the_convolution_sees_its_own_sequence_alone(runs: Sequence[Run], size: 
         line = functional.pad(x[whole(run, runs)].mT, (3, 0))
         expected = functional.conv1d(line[None], weight[:, None], groups=5)[0].mT
         torch.testing.assert_close(found[run[0] : run[0] + run[1]], expected[-run[1] :])
+
+
+@pytest.mark.parametrize(("runs", "size"), PACKS)
+def test_a_kernel_without_states_convolves_runs_behind_what_they_go_on_from(
+    runs: Sequence[Run], size: int
+) -> None:
+    total = sum(length for _, length, _ in runs)
+    x, weight = torch.randn(total, 5, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    chunks = Chunks(runs, total, size)
+    tokens, ends, own = chunks.reaching(3)
+    alone = [
+        functional.conv1d(functional.pad(part.mT, (3, 0))[None], weight[:, None], groups=5)[0].mT
+        for part in x[tokens].split(ends.diff().tolist())
+    ]
+    torch.testing.assert_close(torch.cat(alone)[own], causal_convolution(x, weight, chunks.taps(3)))
+
+
+@pytest.mark.parametrize(("runs", "size"), PACKS)
+def test_levels_name_the_tokens_of_their_runs_in_the_order_of_the_states(
+    runs: Sequence[Run], size: int
+) -> None:
+    chunks, above, seen = Chunks(runs, total := sum(length for _, length, _ in runs), size), [-1], []
+    for level in chunks.levels:
+        starts = [int(part[0]) for part in level.tokens.split(level.ends.diff().tolist())]
+        before = [above[place] for place in ([0] * len(starts) if level.before is None else level.before)]
+        assert {(start, goes_on) for start, goes_on in zip(starts, before, strict=True)} <= {
+            (start, goes_on) for start, _, goes_on in runs
+        }
+        above = starts
+        seen.append(level.tokens)
+    assert torch.cat(seen)[chunks.places].tolist() == list(range(total))
+
+
+@pytest.mark.skipif(find_spec("fla") is not None, reason="fla-core is installed")
+def test_torch_computes_without_fla() -> None:
+    case = ((KEY_HEADS, VALUE_HEADS), (KEY, VALUE), torch.float32)
+    assert delta_kernels.kernels_for(*case) is delta_kernels.TORCH
+    assert delta_kernels._reason_against_fla(*case) == "fla-core is not installed"

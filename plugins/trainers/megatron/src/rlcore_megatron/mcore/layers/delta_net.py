@@ -22,7 +22,7 @@ from torch.nn import functional
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.attention import recomputable
-from rlcore_megatron.mcore.layers.delta_rule import causal_convolution, gated_delta_rule
+from rlcore_megatron.mcore.layers.delta_kernels import kernels_for
 from rlcore_megatron.mcore.layers.linear import InputLinear, OutputLinear
 from rlcore_megatron.mcore.packs.context import Share
 from rlcore_megatron.mcore.packs.sequences import Sequences
@@ -64,6 +64,8 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         super().__init__(config=config)
         self.sizes = sizes
         self.key_heads = sizes.key_heads // parallel.tensor_size()
+        heads = (self.key_heads, self.key_heads * sizes.group)
+        self.kernels = kernels_for(heads, (sizes.key, sizes.value), config.params_dtype)
         into: dict[str, Any] = {
             "config": config,
             "init_method": config.init_method,
@@ -120,15 +122,14 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         """The whole pack, of the key heads `heads` of this rank."""
         sizes, state = self.sizes, self.state
         weight = state.conv_weight.unflatten(0, (self.key_heads, -1))[heads].flatten(0, 1)
-        taps = pack.chunks.taps(sizes.taps - 1)
-        mixed = functional.silu(causal_convolution(mixed.flatten(1), weight, taps)).view_as(mixed)
+        mixed = self.kernels.convolve(mixed.flatten(1), weight, pack.chunks).view_as(mixed)
         query, key, value = mixed.split([sizes.key, sizes.key, sizes.group * sizes.value], dim=-1)
         beta, alpha = rates.split([sizes.group, sizes.group], dim=-1)
         log_rate, bias = (
             x.unflatten(0, (self.key_heads, -1))[heads].flatten() for x in (state.A_log, state.dt_bias)
         )
         decay = -log_rate.float().exp() * functional.softplus(alpha.flatten(1).float() + bias)
-        out = gated_delta_rule(
+        out = self.kernels.recur(
             _unit(query) * sizes.key**-0.5,
             _unit(key),
             value.unflatten(-1, (sizes.group, -1)).flatten(1, 2),

@@ -10,6 +10,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from rlcore import token_ranges
 
 CHUNK = 64
 """Tokens of a chunk: transformers' and FLA's size."""
@@ -24,11 +27,14 @@ class Level:
 
     `before` int64 [runs]: the places, among the runs of the level above, of those that they go on from; None
     on the first level. `widths`: for each step, how many runs have a chunk. The runs with the most chunks
-    come first, so the runs of a step are always the first ones.
+    come first, so the runs of a step are always the first ones. `tokens` int64 [T] and `ends` int64
+    [runs + 1]: the tokens of the runs, run after run, and where each run begins and ends among them.
     """
 
     before: Tensor | None
     widths: tuple[int, ...]
+    tokens: Tensor
+    ends: Tensor
 
 
 class Chunks:
@@ -44,6 +50,7 @@ class Chunks:
         self.total = total
         self._device = device
         self._taps: dict[int, Tensor] = {}
+        self._reaching: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self.size = min(size, max((length for _, length, _ in runs), default=1))
         self._runs = runs
         self.levels, self._order = self._levels()
@@ -63,6 +70,11 @@ class Chunks:
         places[flat] = torch.arange(flat.numel(), device=flat.device)
         return places[:-1]
 
+    @cached_property
+    def places(self) -> Tensor:
+        """int64 [total]: the place of each token among those of the levels, level after level."""
+        return torch.cat([level.tokens for level in self.levels]).argsort()
+
     def taps(self, count: int) -> Tensor:
         """int64 [count, total]: the tokens 1 … `count` before each token in its sequence, else `total`."""
         if count in self._taps:
@@ -78,6 +90,24 @@ class Chunks:
         self._taps[count] = torch.stack(rows)[:, : self.total].to(self._device)
         return self._taps[count]
 
+    def reaching(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The runs, each behind the `count` tokens before it in its sequence, for kernels without states.
+
+        int64: the tokens [S]; where each run begins and ends among them [runs + 1]; the place of each of the
+        pack's own tokens [total].
+        """
+        if count not in self._reaching:
+            taps, own, parts = self.taps(count).cpu(), torch.empty(self.total, dtype=torch.int64), []
+            ends = [0]
+            for start, length, _ in self._runs:
+                before = taps[:, start].flip(0) if length else taps[:, 0][:0]
+                parts += [before[before < self.total], torch.arange(start, start + length)]
+                ends.append(ends[-1] + len(parts[-2]) + length)
+                own[start : start + length] = torch.arange(ends[-1] - length, ends[-1])
+            tokens, edges = torch.cat(parts), torch.tensor(ends).unique()
+            self._reaching[count] = tokens.to(self._device), edges.to(self._device), own.to(self._device)
+        return self._reaching[count]
+
     def _levels(self) -> tuple[list[Level], list[tuple[int, int]]]:
         """The levels, and (start, tokens) of each chunk in order."""
         levels: list[Level] = []
@@ -92,7 +122,9 @@ class Chunks:
             for step, width in enumerate(widths):
                 done = step * self.size
                 chunks += [(start + done, min(length - done, self.size)) for start, length, _ in now[:width]]
-            levels.append(Level(places, tuple(widths)))
+            starts, lengths, _ = torch.tensor(now).unbind(1)
+            tokens, ends = token_ranges(starts, lengths), functional.pad(lengths.cumsum(0), (1, 0))
+            levels.append(Level(places, tuple(widths), tokens.to(self._device), ends.to(self._device)))
             waiting = [run for run in waiting if run[2] not in above]
             above = {run[0]: place for place, run in enumerate(now)}
         return levels, chunks
