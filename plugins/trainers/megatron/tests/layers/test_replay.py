@@ -72,7 +72,7 @@ PIPELINE = {"pipeline_model_parallel_size": 2}
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 LAYOUTS: list[dict[str, Any]] = [TENSOR, EXPERT, {**TENSOR, **EXPERT}, CONTEXT, {**PIPELINE, **FULL}]
 VIRTUAL = {**PIPELINE, "virtual_pipeline_model_parallel_size": 2}
-"""Not of the model whose layers share what an indexer chose: a chunk of one layer may have none."""
+"""Of layers with indices of their own: a chunk of one layer that shares those of another is refused."""
 SETTINGS = OptimizerSettings(lr=1e-3)
 Choices = list[dict[str, Tensor]]
 """For each sample, by column: experts [tokens, LAYERS, TOP]; keys [tokens, INDEXERS, KEYS], -1 for none."""
@@ -82,7 +82,9 @@ def _columns(part: Part) -> frozenset[str]:
     return frozenset({ROUTED_EXPERTS, INDEXER_TOPK} if part.name == "glm_moe_dsa" else {ROUTED_EXPERTS})
 
 
-def _batch(columns: Collection[str], samples: int = 6, seed: int = 0) -> tuple[TrainBatch, Choices]:
+def _batch(
+    columns: Collection[str], samples: int = 6, seed: int = 0, indexers: int = INDEXERS
+) -> tuple[TrainBatch, Choices]:
     """Groups of two with one prompt, whose choices, drawn for each token, are the same in both."""
     draw = torch.Generator().manual_seed(seed)
     prompts = torch.randint(1, 9, (samples // 2,), generator=draw).repeat_interleave(2)
@@ -91,7 +93,10 @@ def _batch(columns: Collection[str], samples: int = 6, seed: int = 0) -> tuple[T
     choices: Choices = []
     for number, (before, after) in enumerate(zip(prompts.tolist(), responses.tolist(), strict=True)):
         length = before + after
-        draws = {ROUTED_EXPERTS: _drawn, INDEXER_TOPK: _drawn_keys}
+        draws: dict[str, Callable[..., Tensor]] = {
+            ROUTED_EXPERTS: _drawn,
+            INDEXER_TOPK: partial(_drawn_keys, indexers),
+        }
         own = {name: draws[name](length, draw) for name in sorted(columns)}
         tokens = torch.randint(0, 99, (length,), generator=draw)
         if number % 2:
@@ -134,9 +139,9 @@ def _drawn(tokens: int, draw: torch.Generator) -> Tensor:
     return torch.rand(tokens, LAYERS, EXPERTS, generator=draw).argsort(-1)[..., :TOP]
 
 
-def _drawn_keys(tokens: int, draw: torch.Generator) -> Tensor:
+def _drawn_keys(indexers: int, tokens: int, draw: torch.Generator) -> Tensor:
     """Keys of a token by chance, among those that it sees."""
-    seen = torch.ones(tokens, INDEXERS, max(tokens, KEYS)).transpose(0, 1).tril().transpose(0, 1)
+    seen = torch.ones(tokens, indexers, max(tokens, KEYS)).transpose(0, 1).tril().transpose(0, 1)
     keys = (torch.rand(seen.shape, generator=draw) * seen).argsort(-1, descending=True)[..., :KEYS]
     return torch.where(seen.gather(-1, keys) > 0, keys, -1)
 
@@ -294,6 +299,25 @@ def test_layouts_agree(model: tuple[Path, Part]) -> None:
     if part.name == "glm_moe_dsa":
         taught = {"dsa_indexer_loss_coeff": 0.5}  # which learns from the replayed keys
         layouts = [{**layout, **taught} for layout in LAYOUTS]
+    _agree(path, part, batch, taught, layouts)
+
+
+@pytest.mark.full
+def test_each_virtual_stage_gets_the_keys_of_its_indexer(tmp_path: Path) -> None:
+    config = CONFIGS["glm_moe_dsa"].to_dict() | {"indexer_types": ["full"] * LAYERS}
+    make_checkpoint(tmp_path, GlmMoeDsaConfig(**config))
+    part = PARTS["glm_moe_dsa"]
+    _agree(tmp_path, part, _batch(_columns(part), indexers=LAYERS)[0], {}, [VIRTUAL])
+
+
+def _agree(
+    path: Path,
+    part: Part,
+    batch: TrainBatch,
+    taught: dict[str, Any],
+    layouts: Sequence[dict[str, Any]],
+) -> None:
+    """Two ranks under each layout compute what one rank does."""
     _, expected, alone = run_ranks(_measured, 1, str(path), part, [batch], [taught], [])[0][0]
     with contextlib.ExitStack() as held:
         ports = [held.enter_context(HeldPort()).number for _ in layouts[1:]]
