@@ -46,6 +46,17 @@ class Flags:
         """The same as a number. ConfigError."""
         return self._parsed(name, default, float, "a number")
 
+    def holds(self, conditions: Mapping[str, Any]) -> bool:
+        """Whether each property is on, off or one of a list as it must be, and each flag on or off."""
+        for name, expected in conditions.items():
+            is_flag = not hasattr(type(self), name)
+            is_on = self.has(name) and self.text(name, "true").lower() != "false"
+            found = is_on if is_flag else getattr(self, name)
+            fits = found in expected if isinstance(expected, list) else bool(found) is expected
+            if not fits:
+                return False
+        return True
+
     def _parsed(self, name: str, default: T, kind: Callable[[str], T], expected: str) -> T:
         text = self.text(name, str(default))
         try:

@@ -21,7 +21,7 @@ class Rule:
     """What stands for one flag. Exactly one of `to`, `set`, `by`, `implied`, `idle` and `no` says it.
 
     `values` may stand beside `to` or in its place. Beside `by` or `set`, `to` is the setting that a hint
-    names. The head of `slime/flags.toml` explains each field.
+    names. The head of `slime/flags.toml` explains each field, `only` and `of` among them.
     """
 
     flag: str
@@ -36,6 +36,9 @@ class Rule:
     note: str = ""
     unit: str = ""
     list: bool = False
+    only: Mapping[str, Any] = field(default_factory=dict)
+    otherwise: str = ""
+    of: str = ""
 
     def __post_init__(self) -> None:
         is_plain = (self.to and not (self.by or self.set)) or self.values is not None

@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from rlcore import ConfigError, RunConfig, flag_name
-from rlcore_import.run import UNSET
-from rlcore_import.table import Rule, Table
+from rlcore_import.run import UNSET, Flags
+from rlcore_import.table import ANY, Rule, Table
 
-RunT = TypeVar("RunT")
+RunT = TypeVar("RunT", bound=Flags)
 
 
 class FlagVerdict(StrEnum):
@@ -143,6 +143,8 @@ class Translation(Generic[RunT]):
     def _outcome(self, rule: Rule, flag: str, values: tuple[str, ...]) -> Outcome:
         if values == UNSET or (rule.no and values in OFF):
             return implied("not set" if values == UNSET else "rlcore does not do it")
+        if not self.run.holds(rule.only):
+            return implied(rule.otherwise)
         for verdict, why in (
             (FlagVerdict.IMPLIED, rule.implied),
             (FlagVerdict.IDLE, rule.idle),
@@ -161,7 +163,10 @@ class Translation(Generic[RunT]):
             return translated(rule.set)
         if rule.values is not None:
             return _mapped(rule, values)
-        return translated({rule.to: [literal(value) for value in values] if rule.list else single(values)})
+        to = rule.to.replace(ANY, re.split(r"[.]|^--", flag)[-1].replace("-", "_"))
+        if rule.of:
+            return translated({to: getattr(self.run, rule.of)})
+        return translated({to: [literal(value) for value in values] if rule.list else single(values)})
 
 
 _OF_RUN = RunConfig().values()

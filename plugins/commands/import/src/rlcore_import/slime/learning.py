@@ -27,28 +27,6 @@ def clip(run: Run, _: str) -> Settings:
     return run.clip
 
 
-def gamma(run: Run, name: str) -> Outcome | Settings:
-    if run.estimator in ("ppo", "reinforce_plus_plus"):
-        return {"advantage.gamma": run.real(name, 1)}
-    return implied("a reward of the whole response has no discount")
-
-
-def whiten(run: Run, name: str) -> Outcome | Settings:
-    if run.estimator.startswith("reinforce_plus_plus"):
-        return implied("the advantage is normalized over the batch already")
-    return {"whiten_advantages": True}
-
-
-def no_std(run: Run, _: str) -> Settings:
-    return {"advantage.std": False}
-
-
-def raw_rewards(run: Run, _: str) -> Outcome | Settings:
-    if run.estimator not in ("grpo", "gspo", "cispo"):
-        return implied("this recipe does not normalize rewards by group")
-    return {"advantage": "reinforce", "advantage.baseline": False}
-
-
 def kl(run: Run, name: str) -> Outcome | Settings:
     in_loss, in_reward = run.real("kl-loss-coef", 0), run.real("kl-coef", 0)
     coefficient = in_reward or (in_loss if run.has("use-kl-loss") else 0)
@@ -94,10 +72,6 @@ def distillation(run: Run, name: str) -> Outcome | Settings:
 def optimizer(run: Run, name: str) -> Outcome | Settings:
     chosen = run.text(name)
     return implied("AdamW") if chosen == "adam" else {"megatron.optimizer": chosen}
-
-
-def adam(run: Run, name: str) -> Settings:
-    return {f"megatron.{name.replace('-', '_')}": run.real(name, 0)}
 
 
 def warmup(run: Run, name: str) -> Outcome | Settings:
@@ -164,10 +138,6 @@ def reference(run: Run, name: str) -> Outcome | Settings:
     return {"reference.model": path}
 
 
-def tracker(run: Run, name: str) -> Settings:
-    return {"tracker": [name.removeprefix("use-")]}
-
-
 def wandb(run: Run, name: str) -> Outcome | Settings:
     if not run.has("use-wandb"):
         return implied("without --use-wandb it does nothing")
@@ -181,12 +151,6 @@ def profiler(run: Run, name: str) -> Outcome | Settings:
         return implied("without --use-pytorch-profiler it does nothing")
     first, end = run.number("profile-step-start", 10), run.number("profile-step-end", 12)
     return {"profile_steps": f"{first}-{max(first, end - 1)}"}
-
-
-def only(run: Run, name: str) -> Outcome | Settings:
-    if run.trains_on_given:
-        return implied("--algo sft generates nothing")
-    return {"only": "rollout"}
 
 
 def train_only(run: Run, name: str) -> Outcome:

@@ -22,10 +22,6 @@ SLIME_MTP_FACTOR = 0.2
 """slime's default; megatron-core's is 0.1."""
 
 
-def ranks(run: Run, _: str) -> Settings:
-    return {"ranks": run.ranks}
-
-
 def critic_ranks(run: Run, _: str) -> Outcome | Settings:
     if run.estimator != "ppo":
         return implied("only --advantage-estimator ppo has a critic")
@@ -127,10 +123,6 @@ def virtual(run: Run, name: str) -> Outcome | Settings:
     if not layers or layers % each:
         return impossible("--num-layers does not say how many there are; give the number of virtual stages")
     return {"megatron.virtual_pipeline_model_parallel_size": layers // each}
-
-
-def megatron(run: Run, name: str) -> Settings:
-    return {f"megatron.{name.replace('-', '_')}": single(run.flags[name])}
 
 
 def sglang(run: Run, name: str) -> Outcome | Settings:

@@ -55,18 +55,6 @@ def epochs(run: Run, name: str) -> Outcome | Settings:
     return implied("--num-rollout wins") if run.has("num-rollout") else {"epochs": run.number(name, 1)}
 
 
-def group(run: Run, name: str) -> Outcome | Settings:
-    if run.trains_on_given:
-        return implied("a response is given for each prompt")
-    return {"group_size": run.number(name, 1)}
-
-
-def context(run: Run, name: str) -> Outcome | Settings:
-    if run.has("rollout-max-prompt-len"):
-        return implied("--max-prompt-tokens plus --max-response-tokens")
-    return {"max_prompt_tokens": run.prompt_tokens}
-
-
 def stop(run: Run, name: str) -> Settings:
     return {"stop": list(run.flags[name])}  # as texts: `42` is no number here
 
@@ -84,16 +72,6 @@ def over_sampling(run: Run, name: str) -> Outcome | Settings:
 def partial(run: Run, _: str) -> Settings:
     masked = run.has("mask-offpolicy-in-partial-rollout")
     return {"partial_rollouts": True, **({"mask_stale_tokens": True} if masked else {"max_staleness": 1})}
-
-
-def staleness(run: Run, name: str) -> Outcome | Settings:
-    return {"max_staleness": run.staleness} if run.has("fully-async") else implied("only for --fully-async")
-
-
-def publishing(run: Run, name: str) -> Outcome | Settings:
-    if not run.is_asynchronous:
-        return implied("no request is in flight when the weights of a synchronous run change")
-    return {"on_publish": run.text(name)}
 
 
 def reward(run: Run, name: str) -> Outcome | Settings:
@@ -121,10 +99,6 @@ def custom_reward(run: Run, name: str) -> Outcome | Settings:
     if not file.is_file():
         return impossible(f"there is no {file} here; give it as --reward {file}:{function}")
     return {"plugin": [str(file.resolve())], "reward": [function]}
-
-
-def reward_key(run: Run, _: str) -> Outcome:
-    return implied("a reward has one score; its other parts are metrics")
 
 
 EVALS = {

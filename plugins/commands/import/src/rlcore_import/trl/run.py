@@ -59,7 +59,7 @@ class Run(Flags):
 
     @property
     def max_length(self) -> int:
-        """Of prompt and response, in SFT and DPO."""
+        """Tokens of prompt and response, in SFT and DPO."""
         return self.number("max_length", 1024)
 
     @property
@@ -78,8 +78,8 @@ class Run(Flags):
         return self.is_on("use_vllm")
 
     @property
-    def has_adapter(self) -> bool:
-        return self.is_on("use_peft")
+    def lora_rank(self) -> int:
+        return self.number("lora_r", 16)
 
     @property
     def loss_type(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rlcore import parse_json
 from rlcore_import.run import Settings
 from rlcore_import.trackers import trackers
-from rlcore_import.translation import Outcome, implied, impossible, literal, translated
+from rlcore_import.translation import Outcome, implied, impossible, translated
 from rlcore_import.trl.run import Run
 
 NORMALIZERS = {"grpo": "per_rollout", "dapo": "per_token", "bnpo": "per_token", "dr_grpo": "constant"}
@@ -51,10 +51,6 @@ def lengths(run: Run, name: str) -> Settings:
     return {**settings, "tokens_per_rank": max(8192, run.prompt_tokens + run.response_tokens)}
 
 
-def devices(run: Run, name: str) -> Settings:
-    return {"ranks": run.devices}
-
-
 def steps(run: Run, name: str) -> Outcome | Settings:
     most = run.number("max_steps", -1)
     if name == "num_train_epochs":
@@ -93,21 +89,6 @@ def every(run: Run, name: str) -> Outcome | Settings:
     given = run.real(f"{what}_steps", 500)
     return (
         _whole(run, int(given), setting) if given >= 1 else impossible("a share of all steps; give a number")
-    )
-
-
-def schedule(run: Run, name: str) -> Outcome | Settings:
-    kind = run.text(name, "linear")
-    known = {
-        "constant_with_warmup": "constant",
-        "constant": "constant",
-        "linear": "linear",
-        "cosine": "cosine",
-    }
-    return (
-        {"lr_schedule": known[kind]}
-        if kind in known
-        else impossible("--lr-schedule is constant, linear or cosine")
     )
 
 
@@ -187,10 +168,6 @@ def reference(run: Run, name: str) -> Outcome | Settings:
     return _whole(run, run.number("ref_model_sync_steps", 512), "reference.refresh_every")
 
 
-def entropy(run: Run, name: str) -> Settings:
-    return {"entropy_coef": run.real(name, 0)}
-
-
 def quantile(run: Run, name: str) -> Outcome | Settings:
     share = run.real(name, 1)
     if share == 1:
@@ -202,10 +179,6 @@ def off_policy(run: Run, name: str) -> Outcome | Settings:
     if run.minibatches == 1:
         return implied("with one optimizer step for each generation, old and new log-probs are the same")
     return {"correction": ["opsm"], "correction.opsm.delta": run.real(name, 0)}
-
-
-def truncated(run: Run, name: str) -> Outcome | Settings:
-    return {"filter": ["overlong"]} if run.is_on(name) else implied("truncated responses are trained on")
 
 
 def correction(run: Run, name: str) -> Outcome | Settings:
@@ -232,26 +205,14 @@ def correction(run: Run, name: str) -> Outcome | Settings:
     return {"correction": ["mis"], **named}
 
 
+def server(run: Run, name: str) -> Outcome:
+    return translated({"engine_url": [run.text(name)]}, "a server of SGLang")
+
+
 def vllm(run: Run, name: str) -> Outcome | Settings:
     if not run.is_on(name):
         return implied("--engine is sglang with a GPU, else local")
     return translated({"engine": "sglang"}, "in place of vLLM")
-
-
-def vllm_field(run: Run, name: str) -> Outcome | Settings:
-    """Of vLLM, where it generates."""
-    if not run.uses_vllm:
-        return implied("without use_vllm it does nothing")
-    if name == "vllm_mode":
-        return {"placement": "split" if run.text(name) == "server" else "colocate"}
-    if name == "vllm_server_base_url":
-        return translated({"engine_url": [run.text(name)]}, "a server of SGLang")
-    setting = {
-        "vllm_tensor_parallel_size": "sglang.tp_size",
-        "vllm_gpu_memory_utilization": "sglang.mem_fraction_static",
-        "vllm_server_timeout": "engine.start_limit_s",
-    }[name]
-    return {setting: literal(run.text(name))}
 
 
 def model(run: Run, name: str) -> Settings:
@@ -260,25 +221,6 @@ def model(run: Run, name: str) -> Settings:
 
 def dtype(run: Run, name: str) -> Outcome | Settings:
     return {"dtype": "bf16"} if run.is_on(name) else {"dtype": "fp32"}
-
-
-def recompute(run: Run, name: str) -> Settings:
-    return {"trainer.recompute": run.is_on(name, True)}
-
-
-def lora(run: Run, name: str) -> Outcome | Settings:
-    if not run.has_adapter:
-        return implied("without an adapter all weights are trained")
-    match name:
-        case "use_peft" | "lora_r":
-            return {"lora.rank": run.number("lora_r", 16)}
-        case "lora_alpha":
-            return {"lora.alpha": run.real(name, 32)}
-        case "lora_dropout":
-            return {"lora.dropout": run.real(name, 0.05)}
-        case "use_rslora":
-            return {"lora.rslora": run.is_on(name)}
-    return {"lora.targets": list(run.flags[name])}
 
 
 def rewards(run: Run, name: str) -> Outcome | Settings:

@@ -52,7 +52,7 @@ def _defaults(run: Run) -> dict[str, Any]:
     for part in parts:
         found = part.settings if isinstance(part, Outcome) else part
         defaults |= {name: value for name, value in found.items() if value is not None}
-    if run.has_adapter:
+    if run.is_on("use_peft"):
         defaults |= {"lora.rank": run.number("lora_r", 16), "lora.alpha": run.real("lora_alpha", 32)}
         defaults["lora.dropout"] = run.real("lora_dropout", 0.05)
         if not run.has("lora_target_modules"):

@@ -44,20 +44,6 @@ def algorithm(run: Run, name: str) -> Outcome | Settings:
     return settings
 
 
-def std(run: Run, name: str) -> Outcome | Settings:
-    if RECIPES.get(run.estimator) != "grpo":
-        return implied("only the estimator grpo divides by the deviation of a group")
-    return {"advantage.std": run.is_on(name, True)}
-
-
-def discount(run: Run, name: str) -> Outcome | Settings:
-    last = name.rpartition(".")[2]
-    takes = ("gae",) if last == "lam" else ("gae", "reinforce_plus_plus", "remax")
-    if run.estimator not in takes:
-        return implied("a reward of the whole response has no discount")
-    return {f"advantage.{last}": run.real(name, 1)}
-
-
 def loss(run: Run, name: str) -> Outcome | Settings:
     mode = run.loss
     if mode not in LOSSES:
@@ -104,7 +90,7 @@ def clip(run: Run, name: str) -> Outcome | Settings:
 
 
 def loss_setting(run: Run, name: str) -> Outcome | Settings:
-    """Of one loss mode, which `loss` reads as a whole."""
+    """The field of one loss mode, which `loss` reads as a whole."""
     last, settings = name.rpartition(".")[2], loss(run, name)
     setting = {
         **{"clip_ratio_c": "loss.dual_clip", "tau_pos": "loss.tau_pos", "tau_neg": "loss.tau_neg"},

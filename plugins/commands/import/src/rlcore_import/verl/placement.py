@@ -36,10 +36,6 @@ def trainer(run: Run, name: str) -> Outcome | Settings:
     return translated({"trainer": run.trainer}, remark)
 
 
-def ranks(run: Run, _: str) -> Settings:
-    return {"ranks": run.ranks}
-
-
 def engines(run: Run, name: str) -> Outcome | Settings:
     size = run.number(f"{ROLLOUT}.tensor_model_parallel_size", 2)
     stages = run.number(f"{ROLLOUT}.pipeline_model_parallel_size", 1)
@@ -219,12 +215,6 @@ def sglang(run: Run, name: str) -> Outcome | Settings:
     if ".engine_kwargs.sglang." not in name:
         return idle("of another engine than SGLang")
     return {f"sglang.{name.rpartition('.')[2]}": literal(run.text(name))}
-
-
-def radix(run: Run, name: str) -> Outcome | Settings:
-    if run.is_on(name, True):
-        return implied("SGLang caches prefixes")
-    return {"sglang.disable_radix_cache": True}
 
 
 def bucket(run: Run, name: str) -> Settings:
