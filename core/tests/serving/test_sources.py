@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlcore import Part, PluginError, Prompt, Prompts
-from rlcore.preparation.eval_sets import asked, held_out
+from rlcore.preparation.eval_sets import held_out, prompts_of
 
 SOURCE = Part(name="mine", factory="builtins:list")
 """What it builds is not looked at: each test says what was returned."""
@@ -58,13 +58,13 @@ def offers(train: Any, held_out: Any = MappingProxyType({})) -> Prompts:
 )
 def test_a_source_that_returns_something_else_is_told(returns: Callable[[], Any], message: str) -> None:
     with pytest.raises(PluginError, match=re.escape(f"The source 'mine' {message}")):
-        asked(SOURCE, lambda source: returns())
+        prompts_of(SOURCE, lambda source: returns())
 
 
 def test_what_a_source_may_return() -> None:
     chat = rows(text=({"role": "user", "content": "?"},))
     offered = Prompts(train=tuple(chat), held_out={"a": rows(), "b": chat})
-    assert asked(SOURCE, lambda source: offered) is offered
+    assert prompts_of(SOURCE, lambda source: offered) is offered
 
 
 def test_held_out_prompts_without_labels_are_scored_by_the_reward() -> None:

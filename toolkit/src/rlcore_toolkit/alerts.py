@@ -14,7 +14,7 @@ SETTLED = 20
 """Steps in which responses may be cut: a model first learns to end them."""
 MOST_TRUNCATED = 0.5
 LEAST_ENTROPY = 0.1
-"""As a share of the entropy at the start."""
+"""The share of the entropy at the start below which a policy has collapsed."""
 MOST_GAP_GROWTH, LEAST_GAP = 5.0, 1e-3
 """Times the gap at the start; and the nats below which a gap is noise."""
 

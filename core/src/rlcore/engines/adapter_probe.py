@@ -9,7 +9,7 @@ from rlcore.engines.client import EngineClient
 
 PROBE_TOKENS = 48
 SHARE = 1 / 8
-"""Of what the adapter changes, this share may be missing, as long as that is below the bound."""
+"""The share of what the adapter changes that may be missing, as long as that is below the bound."""
 
 
 @dataclass(kw_only=True)
@@ -52,7 +52,7 @@ class AdapterProbe:
         )
 
     def take_metrics(self) -> dict[str, float]:
-        """Of the last publication, in nats: the largest gap of an engine, and what the adapter changes."""
+        """In nats, the largest gap of an engine at the last publication, and what the adapter changes."""
         gaps, self._gaps = self._gaps, []
         if not gaps:
             return {}

@@ -178,16 +178,16 @@ class EngineClient:
         """Note how busy the server is, where it says so."""
         if not (await self.capabilities()).loads:
             return
-        ranks = (await self._told("/v1/loads", "loads"))["loads"]
+        ranks = (await self._answer("/v1/loads", "loads"))["loads"]
         self._tally.look(*(sum(int(rank[key]) for rank in ranks) for key in _LOADS))
 
     async def server_info(self) -> Mapping[str, Any]:
         """What the server says of its settings."""
-        return await self._told("/server_info", "version")
+        return await self._answer("/server_info", "version")
 
     async def model_info(self) -> Mapping[str, Any]:
         """What the server says of its model."""
-        return await self._told("/model_info", "weight_version")
+        return await self._answer("/model_info", "weight_version")
 
     async def weight_version(self) -> int:
         """The version of the weights that the server would generate with now."""
@@ -311,7 +311,7 @@ class EngineClient:
                 f"{self._vocab_size} tokens."
             )
 
-    async def _told(self, path: str, key: str) -> Mapping[str, Any]:
+    async def _answer(self, path: str, key: str) -> Mapping[str, Any]:
         """The JSON object that GET `path` answers; EngineError where it is none, or has no `key`."""
         answer = await self._http.get(path, timeout_s=self._control_s)
         if not isinstance(answer, dict) or key not in answer:

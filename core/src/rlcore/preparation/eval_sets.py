@@ -50,7 +50,7 @@ def asked_for(chosen: Inference, taken: Sequence[PreparedEval] = ()) -> tuple[Pr
     return tuple(_with_prompts(eval_set, chosen) for eval_set in chosen.evals)
 
 
-def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
+def prompts_of(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
     """The prompts that `ask` gets from the built source. Its faults are told as those of a plugin."""
     whose = f"The source {source.name!r}"
     with faults_of(whose):
@@ -61,7 +61,7 @@ def asked(source: Part, ask: Callable[[Any], Prompts]) -> Prompts:
 
 def _with_prompts(eval_set: EvalSet, chosen: Inference) -> PreparedEval:
     """The evaluation with the held-out prompts of its source; all prompts, if none is held out."""
-    prompts = asked(eval_set.source, lambda source: source.prompts())
+    prompts = prompts_of(eval_set.source, lambda source: source.prompts())
     count = eval_set.config.prompts or chosen.run.evaluation.eval_prompts
     rows = next(iter(prompts.held_out.values()), prompts.train)[:count]
     needs_label = eval_set.config.score_by == "exact_match" or not eval_set.judged_by(chosen.rewards)

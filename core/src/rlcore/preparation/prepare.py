@@ -28,7 +28,7 @@ from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.plugins.factories import check_factory
 from rlcore.preparation import data_checks
 from rlcore.preparation.engine_checks import check_external, check_placement, check_router, checked_engine
-from rlcore.preparation.eval_sets import PreparedEval, asked, asked_for, held_out
+from rlcore.preparation.eval_sets import PreparedEval, asked_for, held_out, prompts_of
 from rlcore.preparation.prepared import Prepared, Served
 from rlcore.preparation.role_models import check_same, prepare_frozen, role_specs
 from rlcore.preparation.run_folder import MODEL_DIR
@@ -53,7 +53,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     path = model_path(resolved, run_dir)
     hf_config = _checked_config(resolved, path)
     encoder = _checked_encoder(resolved, path, hf_config)
-    prompts = asked(resolved.source, lambda source: data_checks.train_prompts(source, resolved))
+    prompts = prompts_of(resolved.source, lambda source: data_checks.train_prompts(source, resolved))
     if not prompts.train:
         raise DataError(f"The source {resolved.source.name!r} offers no prompts to train on.")
     resolved = with_steps_of(resolved, _counted(resolved, prompts.train))

@@ -21,9 +21,9 @@ SLEEP_MARKS = {
 ENOUGH = 0.5
 """The share of the requests in flight that engines should have room for at once."""
 LARGE_SHARE = 0.7
-"""Of a GPU's memory, for engines that have it to themselves while they generate (`--sleep all`)."""
+"""The share of a GPU's memory for engines that have it to themselves as they generate (`--sleep all`)."""
 BUCKET_MB = 256
-"""Of one message of a publication: the engines' default."""
+"""Megabytes of one message of a publication: the engines' default."""
 
 
 def generation(

@@ -33,7 +33,7 @@ class Answers:
         self.runs += [RunFolder(path) for path in found if path.resolve() not in known]
 
     def states(self) -> list[Json]:
-        """Of each run, how far it is; None: its folder is gone."""
+        """How far each run is; None: its folder is gone."""
         self._look()
         return [None if run.is_gone else run.state() for run in self.runs]
 

@@ -71,7 +71,7 @@ class Samples:
         return found
 
     def _values(self, name: str) -> list[tuple[Json, ...]]:
-        """Of each sample of a file, what `spread` counts. Nothing else of it is kept."""
+        """What `spread` counts of each sample of a file. Nothing else of it is kept."""
         path = self._file(name)
         written = path.stat().st_mtime_ns
         if self._spreads.get(name, (0,))[0] != written:

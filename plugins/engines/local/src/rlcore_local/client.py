@@ -27,7 +27,7 @@ class LocalClient(EngineClient):
 
     async def server_info(self) -> Mapping[str, Any]:
         """Like `EngineClient.server_info`; EngineError where the server is no `local`."""
-        return await self._told("/server_info", "capabilities")
+        return await self._answer("/server_info", "capabilities")
 
     async def generate(self, request: Request) -> list[Completion]:
         """Like `EngineClient.generate`, but no request of a session is sent before all have come.

@@ -14,7 +14,7 @@ class SglangClient(EngineClient):
     async def _features(self) -> Mapping[str, Any]:
         """SGLang names no abilities: they follow from its settings, and from the paths of its OpenAPI."""
         info = await self.server_info()
-        paths = (await self._told("/openapi.json", "paths"))["paths"]
+        paths = (await self._answer("/openapi.json", "paths"))["paths"]
         # SGLang honors the seed of a request under deterministic inference only, and ends there when asked
         # for min-p.
         abilities = ["seeds" if info.get("enable_deterministic_inference") else "min_p"]
@@ -28,7 +28,7 @@ class SglangClient(EngineClient):
         `adapter`: the fields of that request. Call it while no request is under way: SGLang unloads an
         adapter once its last request has ended.
         """
-        names = [model["id"] for model in (await self._told("/v1/models", "data"))["data"]]
+        names = [model["id"] for model in (await self._answer("/v1/models", "data"))["data"]]
         if POLICY in names:
             await self.update("/unload_lora_adapter", {"lora_name": POLICY})
         await self.update(path, {"lora_name": POLICY, **adapter})

@@ -155,12 +155,12 @@ def _same_output(output: str, expected: str, tolerance: float) -> bool:
         return first == second
     return len(first) == len(second) and all(
         len(words) == len(others)
-        and all(_near(word, other, tolerance) for word, other in zip(words, others, strict=True))
+        and all(_is_near(word, other, tolerance) for word, other in zip(words, others, strict=True))
         for words, others in zip(map(_WORD.findall, first), map(_WORD.findall, second), strict=True)
     )
 
 
-def _near(word: str, other: str, tolerance: float) -> bool:
+def _is_near(word: str, other: str, tolerance: float) -> bool:
     if word == other:
         return True
     if not _NUMBER.fullmatch(word) or not _NUMBER.fullmatch(other):

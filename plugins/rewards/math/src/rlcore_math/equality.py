@@ -83,7 +83,7 @@ def equal(label: Formula, answer: Formula, decimals: int) -> bool:
     if label.value is None or answer.value is None:
         return False
     places = decimals + _zeros(label.value)
-    if not _near(label.value, answer.value, places):
+    if not _is_near(label.value, answer.value, places):
         return False
     return _same_float(label.value, answer.value) or bool(
         verify(
@@ -111,7 +111,7 @@ def _letter(label: Formula, answer: Formula) -> bool:
     return len(pair) == 1 and len(next(iter(pair))) == 1
 
 
-def _near(label: Any, answer: Any, places: int) -> bool:
+def _is_near(label: Any, answer: Any, places: int) -> bool:
     """False where both are numbers, or tuples or sets of such, and far from each other.
 
     math-verify takes two expressions below 1e-15 for equal.

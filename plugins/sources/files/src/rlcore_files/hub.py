@@ -63,7 +63,7 @@ class HubDataset:
             ) from error
 
     def files_in(self, system: Any, folder: str) -> list[str]:
-        """Of a file system with a folder for each configuration, and in it one for each split."""
+        """The files of a system with a folder for each configuration, and in it one for each split."""
         configs = _inner(system, folder)
         usual = configs[0] if len(configs) == 1 else "default"
         config = self.config or usual

@@ -22,7 +22,7 @@ Read = Callable[[Tensor], Mapping[str, Tensor]]
 """From the hidden states [n, H] that predict response tokens to outputs of n tokens."""
 
 _LENGTHS = (7, 11)
-"""Of the sequences that a model is tried with."""
+"""The lengths of the sequences that a model is tried with."""
 
 
 class Net:

@@ -37,7 +37,7 @@ IGNORED = {
 
 
 def read(words: tuple[str, ...], fixed: Mapping[str, str]) -> Arguments:
-    """Of a command line: a program, a YAML of `trl`, or flags; the trainer by its name first. ConfigError."""
+    """The arguments of a command line: a program, a YAML of `trl`, or a trainer and flags. ConfigError."""
     first = Path(words[0])
     if first.suffix == ".py":
         return followed_by(Program.of(first, fixed).arguments, of_words(words[1:]))

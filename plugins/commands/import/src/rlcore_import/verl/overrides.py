@@ -23,7 +23,7 @@ MOST_STEPS = 10
 
 
 def read(words: tuple[str, ...], fixed: Mapping[str, str]) -> Arguments:
-    """Of a command line. ConfigError."""
+    """The arguments of a command line. ConfigError."""
     if Path(words[0]).suffix in (".yaml", ".yml"):
         return followed_by(of_yaml(Path(words[0])), of_words(words[1:]))
     return of_script_or_words(words, fixed, MAIN_PPO, of_words)

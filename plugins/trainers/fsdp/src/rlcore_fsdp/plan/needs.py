@@ -126,7 +126,7 @@ class Candidate:
 
     @property
     def host(self) -> int:
-        """Of a node: the optimizer with a copy of what it trains, and what sleeps."""
+        """Bytes of a node's host: the optimizer with a copy of what it trains, and what sleeps."""
         taken = self.taken
         own = taken.optimizer + FLOAT * taken.trained if self.on_host else 0
         asleep = self.sleep if self.served and self.is_colocated else "none"

@@ -28,7 +28,7 @@ from rlcore_toolkit import (
 )
 
 MOST_GPUS = 1024
-"""Of a search for more GPUs."""
+"""The most GPUs that a search for more tries."""
 ENGINE = "sglang"
 NOT_COUNTED = {
     "critic": "a critic",

@@ -18,7 +18,7 @@ FLOAT, LONG = 4, 8
 GATED, GATED_ON_CPU = 5, 3
 """Widths of a gated MLP: gate and up (2), the product, and both halves as they are multiplied (2)."""
 GATED_CLAMPED = 4
-"""Of a clamped one, which keeps no half by itself."""
+"""Widths of a clamped MLP, which keeps no half by itself."""
 CHUNKS = 3
 """Tensors of the size of a chunk of logits that exist at once."""
 

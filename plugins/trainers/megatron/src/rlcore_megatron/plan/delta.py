@@ -16,7 +16,7 @@ def channels_of(delta: DeltaFacts) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaBytes:
-    """Of one token on a rank. `core`: of convolution and recurrence; `inputs`: what they start from.
+    """Bytes of one token on a rank. `core`: of convolution and recurrence; `inputs`: what they start from.
 
     `gates`: the projection's output, which fp32 gates keep as a whole. `rest`: of the norm of the values with
     its gates, and of what the output matrix reads. `scoring`: the most at one time without a backward pass.

@@ -32,7 +32,7 @@ def _reasons(facts: ModelFacts, candidate: Candidate, memory: Memory) -> Iterato
     yield f"optimizer {size_text(memory.optimizer)}: {shared}"
     batch = run.work.batch(layout)
     layers = len(layout.layers(facts, memory.stage))
-    whose = f"{_kept(layout.recompute)} {layers} layers"
+    whose = f"{_share_kept(layout.recompute)} {layers} layers"
     if memory.busiest != POLICY:
         whose = f"of the {memory.busiest}, which needs more than the policy"
     line = f"activations {size_text(memory.activations)}: {whose}, {batch.tokens} tokens"
@@ -47,7 +47,7 @@ def _reasons(facts: ModelFacts, candidate: Candidate, memory: Memory) -> Iterato
         yield f"KV cache{whose}: {size_text(each)} for a sequence of {engines.tokens} tokens"
 
 
-def _kept(recompute: Recompute | None) -> str:
+def _share_kept(recompute: Recompute | None) -> str:
     if recompute is None:
         return "all of"
     if recompute.modules:

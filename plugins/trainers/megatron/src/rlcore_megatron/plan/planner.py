@@ -72,7 +72,7 @@ class MegatronPlanner:
             )
         whole = replace(machines, gpus=layout.world)
         candidate = judge(facts, layout, run, whole)
-        near = None if candidate.fits else _near(file, config, facts, whole, candidate)
+        near = None if candidate.fits else _nearest(file, config, facts, whole, candidate)
         best = bounds(facts, run, candidate.needs, whole) if candidate.needs else Bounds()
         plan = _plan(facts, whole, run, [candidate], near)
         return replace(plan, apart=apart(candidate), bounds=best)
@@ -121,7 +121,7 @@ def _under_each_layout(file: RunFile, run: Run) -> Callable[[Layout], Run]:
     return lambda layout: replace(run, work=workload(file, layout))
 
 
-def _near(
+def _nearest(
     file: RunFile, config: Mapping[str, Any], facts: ModelFacts, machines: Machines, candidate: Candidate
 ) -> Candidate | None:
     """What fits and differs least from the `candidate` of the file."""

@@ -31,7 +31,7 @@ ENGINE, GROUP, FROZEN = "sglang", "engine_group", "frozen"
 MOST_ENGINES = 1024
 """The bound of `--engines`."""
 MOST_STAGES = 8
-"""Of an engine, where nothing says how many."""
+"""The most pipeline stages of an engine, where nothing says how many."""
 CAUSAL = "ForCausalLM"
 FOUR, EIGHT = ("fp4", "int4", "awq", "gptq"), ("fp8", "int8")
 """What names of quantizations hold, by the bits of a weight."""

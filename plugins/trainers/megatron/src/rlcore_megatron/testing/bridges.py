@@ -95,7 +95,7 @@ class Models:
         self.adapters: dict[str, tuple[Path, AdapterSpec]] = {}
 
     def with_adapters(self) -> Self:
-        """Of each model also a base and an adapter, which together are that model."""
+        """Make a base and an adapter of each model, which together are that model."""
         for name in self.references:
             base, adapter = (self.root.with_name(f"{name} {kind}") for kind in ("base", "adapter"))
             self.adapters[name] = base, split_off(self.root / name, base, adapter)

@@ -50,7 +50,7 @@ class SafetensorsDir:
 
     @property
     def names(self) -> Collection[str]:
-        """Of all tensors."""
+        """The names of all tensors."""
         return self._handles.keys()
 
     def __getitem__(self, name: str) -> Tensor:

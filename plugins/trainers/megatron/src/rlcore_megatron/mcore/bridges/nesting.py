@@ -21,7 +21,7 @@ class Nesting:
 
     @classmethod
     def of(cls, names: Collection[str], beginnings: tuple[str, ...]) -> "Nesting":
-        """Of the `names` in the files; `beginnings`: of those that are carried."""
+        """The nesting of the `names` in the files; `beginnings`: of the names that are carried."""
         carried = [name for name in names if name.startswith(beginnings)]
         return cls(
             root=decoder_root(names),
@@ -46,7 +46,7 @@ class JoinedExpert:
 
     @classmethod
     def of(cls, name: str) -> "JoinedExpert | None":
-        """Of the weight `name`, as it is called where each expert has its own; None: it is of no expert."""
+        """The expert of the weight `name`, as it is called where each has its own; None: it is of no expert."""
         match = _EXPERT.fullmatch(name)
         if match is None:
             return None

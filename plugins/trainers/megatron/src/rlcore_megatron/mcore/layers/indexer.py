@@ -36,7 +36,7 @@ from rlcore_megatron.mcore.layers.sparse import (
 from rlcore_megatron.mcore.packs.sequences import Sequences
 
 _NORM_EPS = 1e-6
-"""Of the key's norm, whatever the config says of the others."""
+"""The epsilon of the key's norm, whatever the config says of the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
