@@ -10,7 +10,15 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError, described, one_line, returned, with_place
+from rlcore.api.errors import (
+    NotFiniteError,
+    PluginError,
+    RlcoreError,
+    described,
+    one_line,
+    returned,
+    with_place,
+)
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, Generator
 from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts
 from rlcore.api.part import Part, built, keep_name, kept_name

@@ -46,7 +46,7 @@ class JoinedExpert:
 
     @classmethod
     def of(cls, name: str) -> "JoinedExpert | None":
-        """The expert of the weight `name`, as it is called where each has its own; None: it is of no expert."""
+        """The expert of `name`, a weight as it is called where each has its own; None: it is of none."""
         match = _EXPERT.fullmatch(name)
         if match is None:
             return None
