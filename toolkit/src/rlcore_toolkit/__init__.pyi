@@ -56,6 +56,7 @@ from .fp8 import (
     scales_shape as scales_shape,
 )
 from .hf_directory import (
+    MAX_SHARD_BYTES as MAX_SHARD_BYTES,
     carry_files as carry_files,
     check_new as check_new,
     check_space as check_space,
@@ -73,6 +74,7 @@ from .larger_model import (
 )
 from .limits import (
     MOST_LOGITS as MOST_LOGITS,
+    MOST_ON_HOST as MOST_ON_HOST,
     ROWS_AT_ONCE as ROWS_AT_ONCE,
 )
 from .load_object import (
@@ -228,6 +230,7 @@ from .safetensors_stream import (
     TensorEntry as TensorEntry,
     hashing_file as hashing_file,
     plan_shards as plan_shards,
+    write_directory as write_directory,
     write_shard_index as write_shard_index,
     write_shards as write_shards,
 )
@@ -246,6 +249,13 @@ from .sglang_router_launch import (
 from .silent_connections import (
     KEEPALIVE_S as KEEPALIVE_S,
     SilentConnections as SilentConnections,
+)
+from .swapped import (
+    SwappedModel as SwappedModel,
+)
+from .tensor_file import (
+    read_tensors as read_tensors,
+    write_tensors as write_tensors,
 )
 from .token_spans import (
     token_spans as token_spans,

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from rlcore import CheckpointError
 
+MAX_SHARD_BYTES = 5 * 1024**3
+"""Of one file of weights."""
+
 _CARRIED = (
     "generation_config.json",
     "tokenizer*",

@@ -6,5 +6,8 @@ MOST_LOGITS = 1 << 25
 Of a larger micro-batch it computes one chunk at a time, and again in the backward pass.
 """
 
+MOST_ON_HOST = 1 << 27
+"""The same on a CPU, which has more memory than arithmetic."""
+
 ROWS_AT_ONCE = 256
 """The fewest rows of such a chunk: with fewer, reading the output matrix would dominate."""

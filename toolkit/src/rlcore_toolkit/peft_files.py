@@ -13,7 +13,6 @@ from torch import Tensor
 
 from rlcore import (
     ADAPTER_CONFIG,
-    DTYPE_NAMES,
     FP8_SCALE_SUFFIX,
     AdapterSpec,
     ConversionReport,
@@ -22,12 +21,11 @@ from rlcore import (
     parse_json,
     shapes_in,
     torch_dtype,
-    write_atomically,
 )
 from rlcore_toolkit.fp8 import FP8_DTYPE, dequantize_fp8
-from rlcore_toolkit.hf_directory import carry_files, check_new, check_space
+from rlcore_toolkit.hf_directory import MAX_SHARD_BYTES
 from rlcore_toolkit.lora import linear_modules, with_product
-from rlcore_toolkit.safetensors_stream import TensorEntry, plan_shards, write_shard_index, write_shards
+from rlcore_toolkit.safetensors_stream import TensorEntry, write_directory
 
 ADAPTER_FILE = "adapter_model.safetensors"
 _PREFIX, _WEIGHT = "base_model.model.", ".weight"
@@ -109,7 +107,7 @@ def write_merged(
     out: Path,
     dtype: str,
     advance: Callable[[int, int], None],
-    limit: int = 5 * 1024**3,
+    limit: int = MAX_SHARD_BYTES,
     base_weight: Callable[[str, Tensor], Tensor] | None = None,
 ) -> ConversionReport:
     """Write the new directory `out`: the model in `base` with the adapter in `adapter`, as `dtype` ("bf16").
@@ -117,16 +115,12 @@ def write_merged(
     One tensor at a time, in files of at most `limit` bytes. `base_weight`: from a name and its tensor in
     `base` to the weight that the adapter stands beside. CheckpointError as in `rlcore.Trainer.to_hf`.
     """
-    check_new(out)
     spec, pairs = read_adapter_config(adapter), read_adapter(adapter)
     entries = [
         TensorEntry(name, tuple(shape), torch_dtype(dtype))
         for name, shape in shapes_in(base).items()
         if not name.endswith(FP8_SCALE_SUFFIX)
     ]
-    files = plan_shards(entries, limit)
-    total = sum(file.nbytes for file in files)
-    check_space(out, total)
 
     def tensors() -> Iterator[tuple[str, Tensor]]:
         for name, tensor in _tensors(base, [entry.name for entry in entries]):
@@ -135,12 +129,7 @@ def write_merged(
             whole = weight if a is None or b is None else with_product(weight.float(), a, b, spec.scale)
             yield name, whole.to(torch_dtype(dtype))
 
-    with write_atomically(out, marked=False) as folder:
-        report = write_shards(folder, files, tensors(), lambda more: advance(more, total))
-        write_shard_index(folder, files)
-        carry_files(base, folder, DTYPE_NAMES[dtype])
-        report.write(folder)
-        return report
+    return write_directory(base, out, entries, tensors(), dtype, advance, limit=limit)
 
 
 def read_adapter_config(folder: Path) -> AdapterSpec:

@@ -5,7 +5,7 @@ Format: https://github.com/huggingface/safetensors#format (8 bytes of header len
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from rlcore import ConversionReport, checksum
+from rlcore import DTYPE_NAMES, ConversionReport, ProgressCallback, checksum, write_atomically
+from rlcore_toolkit.hf_directory import MAX_SHARD_BYTES, carry_files, check_new, check_space
 from rlcore_toolkit.publishers.bucket import grouped
 
 
@@ -126,6 +127,35 @@ def write_shard_index(folder: Path, whole: Sequence[SafetensorsShard]) -> None:
     total = sum(shard.nbytes for shard in whole)
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def write_directory(
+    source: Path,
+    out: Path,
+    entries: Sequence[TensorEntry],
+    tensors: Iterable[tuple[str, Tensor]],
+    dtype: str,
+    advance: ProgressCallback,
+    *,
+    limit: int = MAX_SHARD_BYTES,
+    without: Collection[str] = (),
+) -> ConversionReport:
+    """Write the new directory `out`, whole or not at all: `tensors`, and what lies beside those of `source`.
+
+    `entries`: the tensors that come, in their order, one in memory at a time; `dtype`: of the run ("bf16");
+    `limit`: bytes of a file; `without`: as of `carry_files`. CheckpointError where `out` exists or has no
+    room.
+    """
+    check_new(out)
+    files = plan_shards(entries, limit)
+    total = sum(file.nbytes for file in files)
+    check_space(out, total)
+    with write_atomically(out, marked=False) as folder:
+        report = write_shards(folder, files, tensors, lambda more: advance(more, total))
+        write_shard_index(folder, files)
+        carry_files(source, folder, DTYPE_NAMES[dtype], without=without)
+        report.write(folder)
+    return report
 
 
 def _name(number: int, count: int) -> str:

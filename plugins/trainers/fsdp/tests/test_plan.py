@@ -116,7 +116,7 @@ def _planned(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
 
 
 def test_the_command_counts_an_adapter_and_refuses_what_it_does_not_count(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     whole = _planned(capsys, "--gpus", "2")["layouts"][0]
     found = _planned(capsys, "--gpus", "2", "--lora.rank", "4")
@@ -131,3 +131,6 @@ def test_the_command_counts_an_adapter_and_refuses_what_it_does_not_count(
     assert "matches no linear layer" in str(
         _planned(capsys, "--gpus", "2", "--lora.rank", "4", "--lora.targets", "nothing")
     )
+    (tmp_path / "run.toml").write_text('trainer = "fsdp"\nmodel = "qwen3"\n')
+    assert run(["plan", "--config", str(tmp_path / "run.toml"), "--gpu-memory", "24", "--network", "50"]) == 2
+    assert "--network: the planner of 'fsdp' counts bytes" in capsys.readouterr().err

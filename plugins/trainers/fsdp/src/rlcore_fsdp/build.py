@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from accelerate import init_empty_weights
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -48,30 +48,13 @@ def empty_model(path: str, dtype: str, *, has_files: bool = True) -> PreTrainedM
         # sdpa leaves a soft cap out, and some versions of transformers choose it all the same.
         is_capped = getattr(config, "attn_logit_softcapping", None)
         attention = "eager" if is_capped else None
-        with _without_parameters():
+        with init_empty_weights(include_buffers=False):
             model: Any = auto.from_config(config, dtype=torch_dtype(dtype), attn_implementation=attention)
     except (ValueError, ImportError, KeyError) as error:
         raise ModelError(f"--model: transformers does not build {path}: {error}") from error
     model.tie_weights()
     built: PreTrainedModel = model.eval()
     return built
-
-
-@contextmanager
-def _without_parameters() -> Iterator[None]:
-    """Within, a parameter that a module registers goes to the meta device; buffers keep their values."""
-    register = nn.Module.register_parameter
-
-    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None:
-            parameter = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
-        register(module, name, parameter)
-
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign, assignment]  # for this block
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def blocks_of(model: PreTrainedModel) -> list[nn.Module]:
@@ -143,21 +126,18 @@ def _shard(
 
 def materialize(model: PreTrainedModel, device: torch.device) -> None:
     """Memory for the parameters on `device`, and the buffers there."""
-    shared: dict[int, nn.Parameter] = {}
+    made = {
+        id(one): nn.Parameter(torch.empty_like(one, device=device), requires_grad=one.requires_grad)
+        for one in model.parameters()
+        if one.is_meta
+    }
     for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
-            if parameter is None or not parameter.is_meta:
-                continue
-            if id(parameter) not in shared:
-                empty = torch.empty_like(parameter, device=device)
-                shared[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-            module._parameters[name] = shared[id(parameter)]
-        for name, buffer in list(module._buffers.items()):
+        for name, parameter in module._parameters.items():
+            module._parameters[name] = made.get(id(parameter), parameter)
+        for name, buffer in module._buffers.items():
             if buffer is not None:
-                has_values = not buffer.is_meta
-                module._buffers[name] = (
-                    buffer.to(device) if has_values else buffer.new_empty(buffer.shape, device=device)
-                )
+                empty = torch.empty_like(buffer, device=device) if buffer.is_meta else buffer.to(device)
+                module._buffers[name] = empty
 
 
 def fill(

@@ -17,9 +17,9 @@ from torch.distributed.tensor import DTensor
 from rlcore import CheckpointError
 from rlcore_fsdp.files import open_tensors
 from rlcore_fsdp.shards import local
-from rlcore_toolkit import random_states, set_random_states, write_together
+from rlcore_toolkit import random_states, read_tensors, set_random_states, write_tensors, write_together
 
-FORMAT = 1
+FORMAT = 2
 STATE = "state.json"
 
 
@@ -41,7 +41,7 @@ class StagedModel:
         own = {name for name, tensor in state.items() if isinstance(tensor, DTensor) or not rank}
         self._tensors = {f"weight/{name}": _copy(local(state[name])) for name in own}
         self._tensors |= {key: _copy(one) for key, one in moments.items() if key.partition("/")[2] in own}
-        self._random, self._group, self._files = _plain(random_states()), group, files
+        self._random, self._group, self._files = random_states(), group, files
         self._state = {"format": FORMAT, "ranks": dist.get_world_size(), "steps": steps}
 
     def write(self, folder: Path) -> None:
@@ -55,7 +55,7 @@ class StagedModel:
             save_file(self._tensors, folder / _name(rank))
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        (folder / _random(rank)).write_text(json.dumps(self._random))
+        write_tensors(folder / _random(rank), self._random)
         if not rank and self._files is not None:
             self._files(folder)
         if not rank:
@@ -121,12 +121,8 @@ class SavedModel:
 
     def restore_random(self) -> None:
         """The random states of this rank, if there were as many ranks."""
-        if self.ranks != dist.get_world_size():
-            return
-        try:
-            set_random_states(_states(json.loads((self._folder / _random(dist.get_rank())).read_text())))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._unreadable(error) from error
+        if self.ranks == dist.get_world_size():
+            set_random_states(read_tensors(self._folder / _random(dist.get_rank())))
 
     def _holders(self, name: str) -> list[Any]:
         return [file for file, names in zip(self._files, self._names, strict=True) if name in names]
@@ -140,24 +136,8 @@ def _name(rank: int) -> str:
 
 
 def _random(rank: int) -> str:
-    return f"random-{rank:05d}.json"
+    return f"random-{rank:05d}.pt"
 
 
 def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True).contiguous()
-
-
-def _plain(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Random states as JSON has them."""
-    kind, keys, *rest = states["numpy"]
-    tensors = {name: states[name].tolist() for name in ("torch", "cuda") if name in states}
-    return {"python": states["python"], "numpy": [kind, keys.tolist(), *rest], **tensors}
-
-
-def _states(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `_plain`."""
-    version, numbers, gauss = plain["python"]
-    kind, keys, *rest = plain["numpy"]
-    tensors = {n: torch.tensor(plain[n], dtype=torch.uint8) for n in ("torch", "cuda") if n in plain}
-    numpy = (kind, torch.tensor(keys, dtype=torch.int64), *rest)
-    return {"python": (version, tuple(numbers), gauss), "numpy": numpy, **tensors}

@@ -14,36 +14,24 @@ class WeightFiles:
     """The tensors of a directory. They are read when they are asked for."""
 
     def __init__(self, folder: Path) -> None:
-        index = folder / "model.safetensors.index.json"
+        index, files = folder / "model.safetensors.index.json", {"model.safetensors"}
         if index.is_file():
-            places = json.loads(index.read_text())["weight_map"]
-            self._files = {name: folder / file for name, file in places.items()}
-        else:
-            file = folder / "model.safetensors"
-            with safe_open(file, "pt") as opened:
-                self._files = dict.fromkeys(opened.keys(), file)
-        self._opened: dict[Path, Any] = {}
+            files = set(json.loads(index.read_text())["weight_map"].values())
+        self._holders: dict[str, Any] = {}
+        for file in sorted(files):
+            opened = open_tensors(folder / file)
+            self._holders |= dict.fromkeys(opened.keys(), opened)
 
     @property
     def names(self) -> list[str]:
         """Those of all tensors."""
-        return list(self._files)
+        return list(self._holders)
 
     def read(self, name: str, rows: slice = slice(None)) -> Tensor:
         """These rows of a tensor; all of one without dimensions."""
-        opened = self._open(self._files[name])
-        part = opened.get_slice(name)
-        found: Tensor = part[rows] if part.get_shape() else opened.get_tensor(name)
+        part = self._holders[name].get_slice(name)
+        found: Tensor = part[rows] if part.get_shape() else self._holders[name].get_tensor(name)
         return found
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Its shape, without its values."""
-        return tuple(self._open(self._files[name]).get_slice(name).get_shape())
-
-    def _open(self, file: Path) -> Any:
-        if file not in self._opened:
-            self._opened[file] = open_tensors(file)
-        return self._opened[file]
 
 
 def open_tensors(file: Path) -> Any:

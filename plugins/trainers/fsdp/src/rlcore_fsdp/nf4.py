@@ -15,7 +15,6 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from rlcore import ConfigError
-from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.config import nf4_complaint
 from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.names import WeightNames
@@ -139,12 +138,12 @@ def quantize(model: PreTrainedModel) -> dict[str, Nf4Linear]:
     return found
 
 
-def rounding(path: str, dtype: str) -> Callable[[str, Tensor], Tensor]:
+def rounding(model: PreTrainedModel, path: str) -> Callable[[str, Tensor], Tensor]:
     """From the name and the tensor of a weight of the directory to the tensor that a run computes with.
 
-    ConfigError where transformers makes a quantized weight of several tensors.
+    `model`: that of the directory, on the meta device; it is quantized afterwards. ConfigError where
+    transformers makes a quantized weight of several tensors.
     """
-    model = empty_model(path, dtype)
     layers = quantize(model)
     reading = WeightNames(model, WeightFiles(Path(path)).names).reading
     names = {one.first: one.sources[0][0] for one in reading if one.is_plain}

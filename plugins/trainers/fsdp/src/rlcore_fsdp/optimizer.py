@@ -64,8 +64,6 @@ class Optimizer:
                 if dist.get_rank():  # every rank has it, and one counts it
                     continue
             squares += torch.linalg.vector_norm(local(parameter.grad)).double().cpu().square()
-        if ranks == 1:
-            return math.sqrt(float(squares))
         every: list[float] = [0.0] * ranks
         dist.all_gather_object(every, float(squares))
         return math.sqrt(sum(every))

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
 from rlcore import BASE, POLICY, DataRank, ModelKind, Rendezvous, RoleSpec
 from rlcore_fsdp.build import place
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.roles import LanguageModel, ValueModel
-from rlcore_fsdp.swapped import SwappedModel, load_host_weights
-from rlcore_toolkit import join_group, leave_group, set_seeds
-
-
-def join(meeting: Rendezvous, config: FsdpConfig) -> FsdpRank:
-    """Join the process group, and seed the process."""
-    join_group(meeting.rank, meeting.world_size, meeting.host, meeting.port, listener=meeting.listener)
-    set_seeds(meeting.seed)
-    return FsdpRank(config)
+from rlcore_fsdp.shards import local
+from rlcore_toolkit import HostWeights, SwappedModel, join_group, leave_group, set_seeds
 
 
 class FsdpRank:
     """A `TrainerRank`: every rank has a share of each batch, and a part of each model."""
 
-    def __init__(self, config: FsdpConfig) -> None:
+    def __init__(self, meeting: Rendezvous, config: FsdpConfig) -> None:
+        """Join the process group, and seed the process."""
+        join_group(meeting.rank, meeting.world_size, meeting.host, meeting.port, listener=meeting.listener)
+        set_seeds(meeting.seed)
         self._config = config
         # checkpoints are written beside the training, whose collectives must not mix with theirs
         self._writers = dist.new_group(backend="gloo")
@@ -35,12 +33,16 @@ class FsdpRank:
         """The model of each role."""
         # Weights in host memory come before the policy, so that no two models are on the device together.
         swapped = {
-            name: load_host_weights(spec, self._config) for name, spec in roles.items() if spec.is_swapped
+            name: HostWeights(_tensors(LanguageModel(spec, self._config, None)))
+            for name, spec in roles.items()
+            if spec.is_swapped
         }
         models: dict[str, Any] = {}
         for name, spec in roles.items():
             if spec.is_swapped:
-                models[name] = SwappedModel(models[POLICY], swapped[name], self._writers)
+                view = copy.copy(models[POLICY])
+                view.optimizer, view.steps = None, 0
+                models[name] = SwappedModel(view, swapped[name], _tensors)
                 continue
             if spec.is_borrowed:
                 policy: LanguageModel = models[POLICY]
@@ -53,3 +55,7 @@ class FsdpRank:
     def stop(self) -> None:
         """Leave the process group."""
         leave_group()
+
+
+def _tensors(model: LanguageModel) -> list[Tensor]:
+    return [local(tensor) for tensor in model.state.values()]

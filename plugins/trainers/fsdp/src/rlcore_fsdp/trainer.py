@@ -49,19 +49,19 @@ class FsdpTrainer:
         from rlcore_fsdp.build import empty_model
         from rlcore_fsdp.lora import modules_in_memory
 
-        spec = adapter_of(run, Path(model.path))
-        modules_in_memory(empty_model(model.path, model.dtype), model.path, spec)
+        spec, empty = adapter_of(run, Path(model.path)), empty_model(model.path, model.dtype)
+        modules_in_memory(empty, model.path, spec)
         if self.config.quantize_base != "none":
             from rlcore_fsdp.nf4 import rounding
 
-            rounding(model.path, model.dtype)
+            rounding(empty, model.path)
         return spec
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> FsdpRank:
         """Join by gloo on a CPU, by NCCL on GPUs."""
-        from rlcore_fsdp.rank import join
+        from rlcore_fsdp.rank import FsdpRank
 
-        return join(meeting, self.config)
+        return FsdpRank(meeting, self.config)
 
     def to_hf(
         self,
@@ -75,9 +75,10 @@ class FsdpTrainer:
         if (source.folder / ADAPTER_CONFIG).is_file():
             spec, base = source.spec, None
             if self.config.quantize_base != "none":
+                from rlcore_fsdp.build import empty_model
                 from rlcore_fsdp.nf4 import rounding
 
-                base = rounding(spec.path, spec.dtype)
+                base = rounding(empty_model(spec.path, spec.dtype), spec.path)
             return write_merged(Path(spec.path), source.folder, out, spec.dtype, advance, base_weight=base)
         from rlcore_fsdp.convert import to_hf
 

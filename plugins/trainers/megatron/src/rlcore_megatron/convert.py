@@ -23,12 +23,11 @@ from rlcore import (
 )
 from rlcore_megatron.config import MTP, OF_MTP
 from rlcore_megatron.shares import Done, ToDist, ToHf, one_rank, run_shares
-from rlcore_toolkit import carry_files, check_new, check_space
+from rlcore_toolkit import MAX_SHARD_BYTES, carry_files, check_new, check_space
 
 WEIGHTS = "weights"
 """The folder of the weights in a directory that `to_dist` made."""
 
-MAX_SHARD_BYTES = 5 * 1024**3
 MAX_PIECE_BYTES = 1024**3
 """How much of a layer's experts is one piece of a checkpoint: a conversion holds it in memory at once."""
 

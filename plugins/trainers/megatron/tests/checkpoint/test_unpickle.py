@@ -10,7 +10,8 @@ import torch
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from rlcore.api.errors import CheckpointError
-from rlcore_megatron.mcore.checkpoint.unpickle import read_pickle, read_tensors
+from rlcore_megatron.mcore.checkpoint.unpickle import read_pickle
+from rlcore_toolkit import read_tensors
 
 
 class Payload:

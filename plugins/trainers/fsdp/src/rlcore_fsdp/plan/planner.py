@@ -58,6 +58,9 @@ class FsdpPlanner:
 
     def judge(self, file: RunFile, model: str, machines: Machines, gpus: int | None) -> Plan:
         """The run's own settings; where it does not fit, the nearest that does."""
+        for flag, size in (("gpu-bandwidth", machines.gpu_bandwidth), ("network", machines.network)):
+            if size:
+                raise ConfigError(f"--{flag}: the planner of 'fsdp' counts bytes and no times; leave it out.")
         file.check_trainer()
         file.check_adapter()
         run = _Run.of(file, model)

@@ -14,9 +14,8 @@ from megatron.core.utils import unwrap_model
 from rlcore import CheckpointError
 from rlcore_megatron.mcore.checkpoint import torch_dist
 from rlcore_megatron.mcore.checkpoint.adapter import StagedAdapter, sharded_adapter
-from rlcore_megatron.mcore.checkpoint.unpickle import read_tensors
 from rlcore_megatron.mcore.rng import random_states, set_random_states
-from rlcore_toolkit import write_together
+from rlcore_toolkit import read_tensors, write_tensors, write_together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class StagedRole:
         write_together(lambda: folder.mkdir(parents=True, exist_ok=True), folder, group)
         torch_dist.write(folder, self.state, group)
         random = _random_file(folder)
-        write_together(lambda: torch_dist.write_tensors(random, self.random), folder, group)
+        write_together(lambda: write_tensors(random, self.random), folder, group)
         if self.adapter is not None:
             write = self.adapter.write if dist.get_rank() == 0 else _nothing
             write_together(lambda: write(folder), folder, group)

@@ -7,7 +7,6 @@ allow-lists only, and entries that would be unpickled otherwise are refused.
 
 import copy
 import errno
-import io
 import json
 import shutil
 import textwrap
@@ -18,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.core import CheckpointingException
@@ -43,8 +41,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from rlcore import CheckpointError, disk_sentence
-from rlcore_megatron.mcore.checkpoint.unpickle import read_pickle, read_tensors
-from rlcore_toolkit import write_together
+from rlcore_megatron.mcore.checkpoint.unpickle import read_pickle
+from rlcore_toolkit import read_tensors, write_tensors, write_together
 
 State = dict[str, Any]
 """Nested dicts of megatron's sharded tensors, and of plain values that are the same on every rank."""
@@ -125,13 +123,6 @@ def load_common(folder: Path) -> State:
     if not isinstance(common, dict):
         raise CheckpointError(f"{folder / COMMON} holds no state.")
     return common
-
-
-def write_tensors(path: Path, value: Any) -> None:
-    """`torch.save` in memory, then one write: an OSError keeps its error number."""
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    path.write_bytes(buffer.getbuffer())
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from enum import Enum, EnumType
 from pathlib import Path
 from typing import Any
 
-from rlcore import CheckpointError, first_line
+from rlcore import CheckpointError
 
 _RECORDS = (
     *("ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties"),
@@ -59,18 +59,3 @@ def read_pickle(path: Path, allowed: Collection[tuple[str, str]] = METADATA_GLOB
         raise CheckpointError(f"The checkpoint file {path} does not exist.") from None
     except Exception as error:  # a damaged pickle raises nearly any exception
         raise CheckpointError(f"The checkpoint file {path} is refused: {error}.") from error
-
-
-def read_tensors(path: Path) -> Any:
-    """What `torch.save` wrote to `path`: tensors, numbers, strings and plain containers.
-
-    Else a CheckpointError.
-    """
-    import torch
-
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise CheckpointError(f"The checkpoint file {path} does not exist.") from None
-    except Exception as error:  # a damaged file raises nearly any exception
-        raise CheckpointError(f"The checkpoint file {path} is refused: {first_line(error)}.") from error
