@@ -4,7 +4,7 @@ They are differentiable once and equal torch's own formulas up to the order of s
 linear layers lie in memory, on which the speed of generation depends.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,43 +57,48 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 # --- SwiGLU ------------------------------------------------------------------------------------------------
 
 
-def kernel_swiglu(x: Tensor) -> Tensor:
-    """x [..., 2F], gate and up side by side → silu(gate) * up [..., F].
+def kernel_swiglu(x: Tensor, up: Tensor | None = None) -> Tensor:
+    """x [..., 2F], gate and up side by side → silu(gate) * up [..., F]; or the gate alone beside `up`.
 
     Works through blocks of rows that stay in the cache and saves its input only, where autograd would write
-    and keep every intermediate result. Unless `x` is a leaf, the backward pass writes the gradient over it;
-    to read it afterwards, keep a copy.
+    and keep every intermediate result. Unless an input is a leaf, the backward pass writes the gradients over
+    them; to read them afterwards, keep a copy.
     """
-    return cast(Tensor, _SwiGlu.apply(x))  # type: ignore[no-untyped-call] # torch does not type it
+    return cast(Tensor, _SwiGlu.apply(x, up))  # type: ignore[no-untyped-call] # torch does not type it
 
 
 class _SwiGlu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        half = rows.shape[1] // 2
-        out = torch.empty(len(rows), half)
-        for block in _blocks(len(rows), half):
-            gate, up = rows[block].split(half, dim=1)
-            torch.mul(functional.silu(gate), up, out=out[block])
-        ctx.save_for_backward(x)  # not `rows`: autograd takes no view that was made here and has changed
-        ctx.overwrites = not x.is_leaf
-        return out.view(*x.shape[:-1], half)
+    def forward(ctx: Any, x: Tensor, up: Tensor | None) -> Tensor:
+        gates, ups = _gate_and_up(x, up)
+        out = torch.empty(gates.shape)
+        for block in _blocks(*gates.shape):
+            torch.mul(functional.silu(gates[block]), ups[block], out=out[block])
+        ctx.save_for_backward(x, up)  # not `gates`: autograd takes no view that was made here and has changed
+        ctx.overwrites = not (x.is_leaf or (up is not None and up.is_leaf))
+        return out.view(*x.shape[:-1], out.shape[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """Memory that was just read is written faster than other memory."""
-        (x,) = ctx.saved_tensors
-        rows, half = x.reshape(-1, x.shape[-1]), x.shape[-1] // 2
-        incoming = gradient.reshape(-1, half)
-        out = rows if ctx.overwrites else torch.empty_like(rows)
-        for block in _blocks(len(rows), half):
-            gate, up = rows[block].split(half, dim=1)
-            of_gate, of_up = out[block].split(half, dim=1)
+        inputs = [one if one is None else one.contiguous() for one in ctx.saved_tensors]
+        outputs = inputs
+        if not ctx.overwrites:
+            outputs = [one if one is None else torch.empty_like(one) for one in inputs]
+        (gates, ups), (of_gates, of_ups) = _gate_and_up(*inputs), _gate_and_up(*outputs)
+        incoming = gradient.reshape(gates.shape)
+        for block in _blocks(*gates.shape):
+            gate, up = gates[block], ups[block]
             product, of_silu = functional.silu(gate).mul_(incoming[block]), incoming[block] * up
-            torch.ops.aten.silu_backward.grad_input(of_silu, gate, grad_input=of_gate)
-            of_up.copy_(product)
-        return out.view(x.shape)
+            torch.ops.aten.silu_backward.grad_input(of_silu, gate, grad_input=of_gates[block])
+            of_ups[block].copy_(product)
+        return outputs[0], outputs[1]
+
+
+def _gate_and_up(x: Tensor, up: Tensor | None) -> Sequence[Tensor]:
+    """Both as rows [N, F], which share the memory of contiguous inputs."""
+    rows = x.reshape(-1, x.shape[-1])
+    return rows.chunk(2, 1) if up is None else (rows, up.reshape(rows.shape))
 
 
 # --- RMS norm ----------------------------------------------------------------------------------------------

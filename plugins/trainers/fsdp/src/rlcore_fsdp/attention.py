@@ -26,6 +26,10 @@ _LENGTHS: ContextVar[Sequence[int] | None] = ContextVar("lengths of the sequence
 _PLAIN: ContextVar[str] = ContextVar("the attention of one sequence", default="sdpa")
 
 
+class NoPackError(ValueError):
+    """A layer whose attention is not that of a pack."""
+
+
 class PackMask:
     """What a layer's tokens see, where a tensor of the size of the pack squared would stand.
 
@@ -37,7 +41,7 @@ class PackMask:
         """`sees`: from places (batch, head, query, key) in the pack to whether the query sees the key."""
         lengths = _LENGTHS.get()
         if lengths is None:
-            raise ValueError("this attention takes packs alone")
+            raise NoPackError("this attention takes packs alone")
         self.lengths, self.plain = lengths, _PLAIN.get()
         self._sees, self._dtype, self._device = sees, dtype, device
         self._masks: dict[int, Tensor | None] = {}
@@ -93,7 +97,7 @@ def _mask(
     **others: Any,
 ) -> PackMask:
     if others.get("use_vmap"):
-        raise ValueError("a mask of another form")
+        raise NoPackError("a mask of another form")
     return kind(mask_function, dtype, device)
 
 
@@ -102,21 +106,19 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """`query` [1, heads, T, D], `key`, `value` [1, groups, T, D] → [1, T, heads, D]."""
     if not isinstance(attention_mask, PackMask):
-        raise TypeError("the model makes its mask by itself")
+        raise NoPackError("the model makes its mask by itself")
     attend = _function(module, attention_mask.plain)
+    runs = list(attention_mask.runs())
+    sizes = [length * count for _, length, count in runs]
+    # `split` of one run would copy it in the backward pass
+    parts = [one[0].split(sizes, 1) if len(runs) > 1 else (one.squeeze(0),) for one in (query, key, value)]
     outputs = []
-    for start, length, count in attention_mask.runs():
-        run = [_sequences(states, start, length, count) for states in (query, key, value)]
+    for (start, length, count), *run in zip(runs, *parts, strict=True):
         mask = attention_mask.mask(start, length)
-        output, _ = attend(module, *run, mask, **options)
+        sequences = (one.unflatten(1, (count, length)).transpose(0, 1) for one in run)
+        output, _ = attend(module, *sequences, mask, **options)
         outputs.append(output.reshape(1, count * length, *output.shape[2:]))
-    return torch.cat(outputs, 1), None
-
-
-def _sequences(states: Tensor, start: int, length: int, count: int) -> Tensor:
-    """[1, heads, T, D] → [count, heads, length, D]."""
-    run = states[0, :, start : start + length * count]
-    return run.reshape(run.shape[0], count, length, run.shape[2]).transpose(0, 1)
+    return torch.cat(outputs, 1) if len(runs) > 1 else outputs[0], None
 
 
 def _function(module: nn.Module, plain: str) -> Any:

@@ -130,7 +130,7 @@ CASES: dict[str, tuple[int, dict[str, Any], bool]] = {
 
 def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any], most: int) -> Any:
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
-    vars(rows)["MOST_LOGITS"] = most  # a name that rows has of the toolkit
+    vars(rows)["MOST_ON_HOST"] = most  # a name that rows has of the toolkit
     part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     widths: set[int] = set()

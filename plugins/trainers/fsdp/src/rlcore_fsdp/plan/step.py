@@ -31,7 +31,7 @@ from rlcore_fsdp.packs import Pack, pack
 from rlcore_fsdp.plan.live import LiveBytes
 from rlcore_fsdp.roles import token_outputs
 from rlcore_fsdp.shards import local
-from rlcore_toolkit import is_adaptable, targeted
+from rlcore_toolkit import MOST_LOGITS, is_adaptable, targeted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +99,7 @@ def taken(step: Step) -> Taken:
         "frozen": sum(_rows(one, step.ranks) * one.itemsize for one in parameters),
     }
     head, packs = Head(model), {joint: _pack(step, in_one_row=joint) for joint in (True, False)}
+    head.most = MOST_LOGITS  # the plan is of GPUs
     adapter = None if step.adapter is None else _adapted(model, step.adapter)
     if step.quantize_base != "none":
         from rlcore_fsdp.nf4 import quantize  # bitsandbytes need not be there
@@ -122,7 +123,7 @@ def _run(model: Any, head: Head, step: Step, packs: Mapping[bool, Pack], live: L
         model.set_attn_implementation(PLANNED)
         net.in_one_row = True
         _micro_batch(net, head, step, packs[net.in_one_row])
-    except (TypeError, ValueError):  # layers that refuse packs: a row for each sequence
+    except attention.NoPackError:  # a row for each sequence
         model.set_attn_implementation(plain)
         net.in_one_row = False
         live.peak = live.now

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlcore_megatron.mcore.layers.heads import VocabularyHead
 from rlcore_megatron.mcore.packs.packing import Pack
-from rlcore_toolkit import MOST_LOGITS, HiddenRows, Logits
+from rlcore_toolkit import MOST_LOGITS, MOST_ON_HOST, HiddenRows, Logits
 
 
 class RowSelector:
@@ -54,7 +54,8 @@ class RowSelector:
 
     def _is_large(self, head: VocabularyHead, part: Pack) -> bool:
         rows = part.rows.numel() if self._early else part.tokens.shape[1]
-        return bool(rows * head.output_size_per_partition > MOST_LOGITS)
+        most = MOST_LOGITS if part.tokens.is_cuda else MOST_ON_HOST
+        return bool(rows * head.output_size_per_partition > most)
 
     def _narrow(self, module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         assert self._rows is not None
