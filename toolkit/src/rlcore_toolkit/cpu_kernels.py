@@ -81,18 +81,19 @@ class _SwiGlu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """Memory that was just read is written faster than other memory."""
-        inputs = [one if one is None else one.contiguous() for one in ctx.saved_tensors]
-        outputs = inputs
+        x, up = ctx.saved_tensors
+        x, up = x.contiguous(), None if up is None else up.contiguous()
+        of_x, of_up = x, up
         if not ctx.overwrites:
-            outputs = [one if one is None else torch.empty_like(one) for one in inputs]
-        (gates, ups), (of_gates, of_ups) = _gate_and_up(*inputs), _gate_and_up(*outputs)
+            of_x, of_up = torch.empty_like(x), None if up is None else torch.empty_like(up)
+        (gates, ups), (of_gates, of_ups) = _gate_and_up(x, up), _gate_and_up(of_x, of_up)
         incoming = gradient.reshape(gates.shape)
         for block in _blocks(*gates.shape):
-            gate, up = gates[block], ups[block]
-            product, of_silu = functional.silu(gate).mul_(incoming[block]), incoming[block] * up
+            gate = gates[block]
+            product, of_silu = functional.silu(gate).mul_(incoming[block]), incoming[block] * ups[block]
             torch.ops.aten.silu_backward.grad_input(of_silu, gate, grad_input=of_gates[block])
             of_ups[block].copy_(product)
-        return outputs[0], outputs[1]
+        return of_x, of_up
 
 
 def _gate_and_up(x: Tensor, up: Tensor | None) -> Sequence[Tensor]:

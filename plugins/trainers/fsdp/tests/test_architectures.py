@@ -23,6 +23,7 @@ from rlcore import (
 )
 from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.config import FsdpConfig
+from rlcore_fsdp.kernels import use_kernels
 from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import whole
 from rlcore_fsdp.trainer import FsdpTrainer
@@ -100,6 +101,17 @@ def test_an_architecture_is_that_of_transformers(name: str, tmp_path: Path) -> N
     assert report["gradient"] < EXACT * max(1.0, report["norm"])
     assert report["weights"].keys() == report["names"]
     assert report["packing"].startswith("a row" if name in PADDED else "packs")
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("mistral", {"_linear", "_norm", "_gated"}), ("gemma2", {"_linear"})]
+)
+def test_kernels_replace_the_layers_that_compute_the_same(name: str, kinds: set[str]) -> None:
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(AutoConfig.for_model(name, **{**BASE, **ARCHITECTURES[name]}))
+    use_kernels(model)
+    replaced = [vars(module)["forward"].args[1] for module in model.modules() if "forward" in vars(module)]
+    assert {kernel.__name__ for kernel in replaced} == kinds
 
 
 def packing(rank: int, world: int, port: int, path: str, adapter: AdapterSpec | None) -> str:

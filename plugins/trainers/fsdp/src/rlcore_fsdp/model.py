@@ -26,6 +26,7 @@ from rlcore_fsdp.build import divide, empty_model, fill, materialize, place, pla
 from rlcore_fsdp.checkpoint import SavedModel, StagedModel
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.files import WeightFiles
+from rlcore_fsdp.kernels import use_kernels
 from rlcore_fsdp.net import Net
 from rlcore_fsdp.optimizer import Optimizer
 from rlcore_fsdp.packs import Pack, pack
@@ -54,6 +55,8 @@ class Model:
         self.dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
         self.adapter = self._adapted(model, spec)
         self.quantized = self._quantized(model, config)
+        if spec.model.dtype == "fp32" and place().type == "cpu":
+            use_kernels(model)
         divide(
             model,
             torch_dtype(spec.model.dtype),
