@@ -20,11 +20,16 @@ _WIDTH = 8
 
 
 def use_kernels(model: nn.Module) -> None:
-    """Let linear layers, RMS norms and SwiGLU blocks of `model` compute by kernels."""
+    """Let linear layers, adapters, RMS norms and SwiGLU blocks of `model` compute by kernels."""
     for module in model.modules():
-        for kernel in (_linear, _norm, _gated):
-            if type(module) is nn.Linear if kernel is _linear else _is_same(kernel, module):
-                module.forward = partial(_computed, module, kernel, module.forward)
+        if type(module) is nn.Linear:
+            kernel: Kernel | None = _linear
+        elif hasattr(module, "lora_A"):
+            kernel = _adapted
+        else:
+            kernel = next((one for one in (_norm, _gated) if _is_same(one, module)), None)
+        if kernel is not None:
+            module.forward = partial(_computed, module, kernel, module.forward)
 
 
 def _computed(module: Any, kernel: Kernel, plain: Callable[..., Tensor], *inputs: Any, **more: Any) -> Tensor:
@@ -35,6 +40,16 @@ def _computed(module: Any, kernel: Kernel, plain: Callable[..., Tensor], *inputs
 def _linear(layer: Any, inputs: Tensor) -> Tensor:
     outputs = kernel_linear(inputs, layer.weight)
     return outputs if layer.bias is None else outputs + layer.bias
+
+
+def _adapted(layer: Any, inputs: Tensor) -> Tensor:
+    """What PEFT's layer computes, without its passes over outputs: W x + B (s A x)."""
+    outputs: Tensor = layer.base_layer(inputs)
+    for name in () if layer.disable_adapters else layer.active_adapters:
+        low = layer.lora_A[name](layer.lora_dropout[name](inputs)) * layer.scaling[name]
+        up = layer.lora_B[name].weight
+        outputs = torch.addmm(outputs.flatten(0, -2), low.flatten(0, -2), up.t()).view_as(outputs)
+    return outputs
 
 
 def _norm(norm: Any, inputs: Tensor) -> Tensor:
