@@ -34,9 +34,11 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["{folder}", "acme/some", "mimo-7b"], ids=["directory", "hub id", "size"])
 def test_a_model_is_read_as_its_family_adopts_it(published: Path, name: str) -> None:
     model, registry = name.format(folder=published), installed().registry
+    planned = planned_config(model, registry)
+    assert not (published.parents[2] / "cache").exists(), "a plan makes a copy"
     chosen = resolve_model(select(registry, None, Layer(label="", values={"model": model})))
     assert chosen.path
-    for config in (read_config(chosen.path), planned_config(model, registry)):
+    for config in (read_config(chosen.path), planned):
         assert config["model_type"] == "qwen2"
         assert not config.get("auto_map")
     assert Path(chosen.path).is_dir() == (name != "mimo-7b")

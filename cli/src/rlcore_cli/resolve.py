@@ -6,19 +6,18 @@ Precedence: defaults < suggestions of parts < of the model < of the source < rec
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import ConfigError, PluginError
-from rlcore.api.factory import load
 from rlcore.api.part import Part, RewardPart
 from rlcore.api.part_config import DataConfig, ProducerConfig
 from rlcore.api.plugin_file import PluginFile
-from rlcore.api.records import Kind, ModelFamily
+from rlcore.api.records import Kind
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import parse_json
 from rlcore.compose.engine_groups import ENGINE_GROUP
 from rlcore.compose.evals import EvalChoice, EvalConfig, EvalSet
+from rlcore.compose.models import adopted, families
 from rlcore.compose.resolved import ModelChoice, Resolved
 from rlcore.compose.roles import role_fields
 from rlcore.compose.run_checks import checked
@@ -113,21 +112,15 @@ def resolve_model(selection: Selection) -> ModelChoice:
     """The model that `selection` chooses. The rest of the selection may be incomplete."""
     model = selection.model
     assert model is not None, "a selection without --model is not resolved"
+    adopting = tuple(family for family in families(selection.registry) if family.adopt)
     return ModelChoice(
         name=model.name,
         family=model.family,
-        path=model.path if model.is_size or not model.path else adopted(model.path, model.family),
+        path=model.path if model.is_size or not model.path else str(adopted(model.path, adopting)),
         bridge=resolve_part(model.entry, selection.settings()),
         hub=model.hub,
+        adopting=adopting,
     )
-
-
-def adopted(path: str, family: ModelFamily) -> str:
-    """What is read for the model directory or config.json `path`, as the family's `adopt` says."""
-    if family.adopt is None:
-        return path
-    file = Path(path)
-    return str(load(family.adopt, family.name)(str(file.parent) if file.is_file() else path))
 
 
 def resolve_evals(selection: Selection, settings: Mapping[str, Setting]) -> tuple[EvalSet, ...]:

@@ -21,7 +21,7 @@ from rlcore.api.records import Component, Kind
 from rlcore.checkpoint.folder import newest_complete
 from rlcore.compose.engine_groups import ENGINE_GROUP, engine_groups, group_fields
 from rlcore.compose.frozen import FROZEN, check_frozen, fields_of, frozen_models
-from rlcore.compose.models import download
+from rlcore.compose.models import directory_of
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.roles import of_role
 from rlcore.compose.run_checks import check_engine_placement, config_of, engine_count
@@ -34,7 +34,7 @@ from rlcore.preparation.run_folder import CHECKPOINTS, RUN_TOML, check_new
 from rlcore.preparation.run_state import check_format
 from rlcore_cli import options
 from rlcore_cli.program import Program
-from rlcore_cli.resolve import adopted, resolve, resolve_model, resolve_part
+from rlcore_cli.resolve import resolve, resolve_model, resolve_part
 from rlcore_cli.resume import check_same_past
 from rlcore_machine import Terminated
 from rlcore_toolkit import has_gpu_here
@@ -287,7 +287,7 @@ def with_weights(model: ModelChoice) -> ModelChoice:
     """Downloads what a hub id still lacks."""
     if not model.hub:
         return model
-    return replace(model, path=adopted(download(model.name), model.family), hub=False)
+    return replace(model, path=str(directory_of(model.name, model.adopting)), hub=False)
 
 
 def check_before_start(resolved: Inference, registry: Registry) -> None:

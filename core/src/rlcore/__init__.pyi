@@ -299,6 +299,7 @@ from .checkpoint.folder import (
     write_atomically as write_atomically,
 )
 from .compose.models import (
+    adopted as adopted,
     claimant as claimant,
     families as families,
     hub_config as hub_config,

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ CODE_FIELD = "auto_map"
 """In config.json and tokenizer_config.json: the classes of the code that came with the model."""
 
 
-def readable_copy(path: str | Path, changes: Mapping[str, Mapping[str, Any]]) -> Path:
-    """A directory of the user's cache with links to the files of `path`, without Python files.
+def readable_copy(
+    path: str | Path, changes: Mapping[str, Mapping[str, Any]], cache: Path | None = None
+) -> Path:
+    """A directory with links to the files of `path`, without Python files, in `cache` (None: the user's).
 
     `changes`: a JSON file's name → the fields that differ in the copy, whose file has no `auto_map`. Each
     call brings the copy up to date. Every machine that reads the model must see it, as it must see the
@@ -22,9 +25,9 @@ def readable_copy(path: str | Path, changes: Mapping[str, Mapping[str, Any]]) ->
     """
     source = Path(path).resolve()
     mark = hashlib.sha256(str(source).encode()).hexdigest()[:12]
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    copy = Path(cache) / "rlcore" / "models" / f"{source.name}-{mark}"
-    try:
+    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    copy = cache / "rlcore" / "models" / f"{source.name}-{mark}"
+    with _writing(copy):
         copy.mkdir(parents=True, exist_ok=True)
         for link in copy.iterdir():
             if link.is_symlink() and not link.exists():
@@ -36,12 +39,18 @@ def readable_copy(path: str | Path, changes: Mapping[str, Mapping[str, Any]]) ->
             table = {**_table(source / name), **fields}
             table.pop(CODE_FIELD, None)
             write_file(copy / name, json.dumps(table, indent=2, ensure_ascii=False))
+    return copy
+
+
+@contextmanager
+def _writing(copy: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ModelError(
-            f"{source}: its copy {copy}, which needs no code of the model, cannot be written "
+            f"{copy}, a copy of the model that needs no code of its own, cannot be written "
             f"({error.strerror or error}); name a folder that can in XDG_CACHE_HOME."
         ) from error
-    return copy
 
 
 def _table(file: Path) -> dict[str, Any]:
@@ -55,12 +64,12 @@ def _table(file: Path) -> dict[str, Any]:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file of a copy, if it would change; nobody sees half of it."""
-    if path.is_file() and path.read_text() == text:
-        return
+    """Write a file of a copy, if it would change; nobody sees half of it. ModelError where it cannot."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(path)
+    with _writing(path.parent):
+        if not path.is_file() or path.read_text() != text:
+            draft.write_text(text)
+            draft.replace(path)
 
 
 def _link(link: Path, file: Path) -> None:

@@ -1,15 +1,17 @@
 """`--model`: a family's preset, a local Hugging Face directory, a hub id, or the name of a published size."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from rlcore.api.errors import ModelError, PluginError, did_you_mean, first_line
+from rlcore.api.factory import load
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.types import parse_json
 from rlcore.checkpoint.folder import COMPLETE_MARKER
+from rlcore.engines.classifiers import architecture_of
 from rlcore.plugins.registry import Entry, Registry
 
 HUB_ID = "_name_or_path"
@@ -108,6 +110,27 @@ def download(name: str, asked: str = "--model") -> str:
         raise ModelError(_hub_sentence(asked, name, error)) from error
 
 
+def adopted(
+    path: str | Path, families: Iterable[ModelFamily], asked: str = "--model", cache: Path | None = None
+) -> Path:
+    """The directory from which the model in `path`, or of that config.json, is read.
+
+    It is another one where a family of `families` that claims the model adopts it (`ModelFamily.adopt`).
+    `cache`: the folder for copies; None: the user's. ModelError, which names `asked`.
+    """
+    path, architecture = Path(path), architecture_of(read_config(path, asked))
+    for family in families:
+        if family.adopt and architecture in family.architectures:
+            folder = path.parent if path.is_file() else path
+            return Path(load(family.adopt, family.name)(str(folder), cache))
+    return path
+
+
+def directory_of(model: str, families: Iterable[ModelFamily], asked: str = "--model") -> Path:
+    """Where a directory or a hub id, which is downloaded, is read from (`adopted`). ModelError."""
+    return adopted(model if Path(model).is_dir() else download(model, asked), families, asked)
+
+
 def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
     """config.json of the Hugging Face directory `path`, or that file itself. Raises `ModelError`, which names
     the flag `asked`.
@@ -146,16 +169,13 @@ def families(registry: Registry) -> list[ModelFamily]:
 
 def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
     """The family that claims the architecture of `config`. Raises `ModelError`, which names `at`."""
-    architectures = config.get("architectures")
-    if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
+    if not (wanted := architecture_of(config)):
         raise ModelError(f"{at} names no architecture.")
-    wanted = architectures[0]
     claims = [(name, family.name) for family in families(registry) for name in family.architectures]
-    claiming = [family for name, family in claims if name == wanted]
-    claiming = claiming or [family for name, family in claims if name == ANY_OTHER]
-    claimants = [registry.find(Kind.MODEL, family, at) for family in claiming]
+    known = dict.fromkeys(name for name, _ in claims)
+    claimed = wanted if wanted in known else ANY_OTHER
+    claimants = [registry.find(Kind.MODEL, family, at) for name, family in claims if name == claimed]
     if not claimants:
-        known = dict.fromkeys(name for name, _ in claims)
         raise ModelError(
             f"{at} names {wanted!r}, expected one of {', '.join(known) or 'none'}."
             f"{did_you_mean(wanted, known)}{registry.broken_note()}"

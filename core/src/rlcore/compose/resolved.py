@@ -34,6 +34,7 @@ class ModelChoice:
 
     `name`: what `--model` has to say to choose it again. `path`: its Hugging Face directory; None: it is the
     preset of its family. `hub`: `path` has config.json, and `models.download` fetches the weights.
+    `adopting`: all families that adopt models (`ModelFamily.adopt`).
     """
 
     name: str
@@ -41,6 +42,7 @@ class ModelChoice:
     path: str | None
     bridge: Part
     hub: bool = False
+    adopting: tuple[ModelFamily, ...] = ()
 
     @property
     def lazy_bridge(self) -> bool:

@@ -11,10 +11,15 @@ DEFAULT_LABELS = 2
 """How many labels transformers assumes where config.json names none."""
 
 
+def architecture_of(hf_config: Mapping[str, Any]) -> str:
+    """The first architecture that config.json names; empty: it names none."""
+    named = hf_config.get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
+
+
 def classifier_of(hf_config: Mapping[str, Any]) -> str | None:
     """The architecture in config.json if it is a sequence classifier, else None."""
-    named = hf_config.get("architectures")
-    first = str(named[0]) if isinstance(named, list) and named else ""
+    first = architecture_of(hf_config)
     return first if first.endswith((CLASSIFIER_HEAD, REWARD_HEAD)) else None
 
 

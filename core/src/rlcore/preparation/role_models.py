@@ -61,9 +61,10 @@ def _role_model(resolved: Resolved, role: str, spec: RoleSpec, hf_config: Mappin
     # RUN/checkpoints/STEP has a run state, and a model directory has none.
     if (path / FILE).is_file() and not has_values:
         check_files(path)
-        path, weights = _model_of_run(path.parents[1], flag), str(path / POLICY)
+        path, weights = _model_of_run(resolved, path.parents[1], flag), str(path / POLICY)
         if (Path(weights) / ADAPTER_CONFIG).is_file():
             raise ModelError(f"{at}: it holds an adapter alone; give what rlcore export makes of the run.")
+    path = models.adopted(path, resolved.model.adopting, at)
     shares_tokenizer = resolved.run.roles[role].shares_tokenizer
     # Models of one tokenizer pad their vocabularies differently; that matters where all of it is compared.
     pads = shares_tokenizer and not resolved.loss.config.top_tokens
@@ -92,12 +93,12 @@ def _directory(flag: str, folder: str) -> Path:
     return path
 
 
-def _model_of_run(run_dir: Path, flag: str) -> Path:
+def _model_of_run(resolved: Resolved, run_dir: Path, flag: str) -> Path:
     """The directory of the model that a run started from."""
     if (run_dir / MODEL_DIR).is_dir():
         return run_dir / MODEL_DIR
     name = str(toml.read_settings(run_dir / RUN_TOML, flag)["model"])
-    return Path(name if Path(name).is_dir() else models.download(name))
+    return models.directory_of(name, resolved.model.adopting, flag)
 
 
 def check_same(flag: str, config: Mapping[str, Any], wanted: Mapping[str, Any], keys: Sequence[str]) -> None:
@@ -123,12 +124,8 @@ def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
 
 def check_tokenizer(asked: str, path: Path, policy: str) -> None:
     """ModelError where the tokenizer of `path` makes other tokens than that of the model in `policy`."""
-
-    def vocabulary(directory: str | Path) -> dict[str, int]:
-        tokenizer: Any = load_tokenizer(directory)
-        return dict(tokenizer.get_vocab())
-
-    mine, theirs = vocabulary(policy), vocabulary(path)
+    tokenizers: list[Any] = [load_tokenizer(directory) for directory in (policy, path)]
+    mine, theirs = (dict(tokenizer.get_vocab()) for tokenizer in tokenizers)
     different = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))
     if different:
         first = different[0]
@@ -155,7 +152,8 @@ def _frozen_model(
     name: str, model: str, chosen: Inference, policy: Path, asked: list[frozen.FrozenUse]
 ) -> FrozenModel:
     at = f"--frozen {name}={model}"
-    path = frozen.frozen_directory(at, model) or Path(models.download(model, at))
+    source = str(frozen.frozen_directory(at, model) or model)
+    path = models.directory_of(source, chosen.model.adopting, at)
     engine, fields = chosen.engine.build(), frozen.fields_of(name, chosen)
     engine.check(fields, table=f"frozen.{name}")
     config = models.read_config(path, at)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import random
 import shutil
 from collections.abc import Mapping
@@ -87,7 +88,7 @@ def test_its_tokens_are_those_of_tiktoken(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = Path(kimi(str(published)))
+    path = Path(kimi(str(published), None))
     tokenizer: Any = load_tokenizer(path)
     ranks = ranks_of(published / "tiktoken.model")
     draw = random.Random(0)
@@ -102,7 +103,7 @@ def test_its_tokens_are_those_of_tiktoken(
     assert tokenizer.convert_ids_to_tokens(len(ranks) + 1) == f"<|reserved_token_{len(ranks) + 1}|>"
     assert json.loads((path / "config.json").read_text())["model_type"] == "deepseek_v3"
     assert not list(path.glob("*.py"))
-    assert kimi(str(published)) == str(path)
+    assert kimi(str(published), None) == str(path)
     with pytest.raises(ModelError, match="expected a token in base64"):
         tokenizer_json(published / "config.json", {})
 
@@ -113,18 +114,29 @@ def test_its_tokenizer_follows_the_source(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = Path(shutil.copytree(published, tmp_path / "source"))
-    made = Path(kimi(str(source))) / "tokenizer.json"
+    made = Path(kimi(str(source), None)) / "tokenizer.json"
     old, time = made.read_text(), made.stat().st_mtime_ns
-    kimi(str(source))
+    kimi(str(source), None)
     assert made.stat().st_mtime_ns == time
     if name == "tiktoken.model":
         *lines, _ = (source / name).read_text().splitlines(keepends=True)
         (source / name).write_text("".join(lines))
     else:
         (source / name).write_text((source / name).read_text().replace("[BOS]", "[START]"))
-    kimi(str(source))
+    kimi(str(source), None)
     assert made.read_text() == tokenizer_json(
         source / "tiktoken.model",
         json.loads((source / "tokenizer_config.json").read_text())["added_tokens_decoder"],
     )
     assert made.read_text() != old
+
+
+def test_a_full_disk_is_one_sentence(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = Path(kimi(str(published), None)) / "tokenizer.json"
+    made.unlink()
+    made.with_name(f"{made.name}.{os.getpid()}").symlink_to("/dev/full")
+    with pytest.raises(ModelError, match=r"cannot be written \(No space left on device\)"):
+        kimi(str(published), None)

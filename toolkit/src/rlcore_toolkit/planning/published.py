@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -11,6 +12,7 @@ from rlcore import (
     ModelFamily,
     Part,
     Registry,
+    adopted,
     claimant,
     did_you_mean,
     families,
@@ -42,22 +44,12 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
             )
         path = known[model]
     config = config_in(path, f"--model {model}")
-    is_published = path.name != "config.json"
-    return config if is_published else _adopted(config, path, registry)
-
-
-def _adopted(config: Mapping[str, Any], file: Path, registry: Registry) -> Mapping[str, Any]:
-    """`config`, or what its family makes of the directory of `file`."""
-    at = f"--model {file.parent}"
-    try:
-        family = claimant(config, registry, at).record
-    except ModelError:  # the model of a judge may have no family, and still be served
+    if path.name != "config.json":  # that of a published size
         return config
-    assert isinstance(family, ModelFamily)
-    if family.adopt is None:
-        return config
-    copy = Part(name=family.name, factory=family.adopt).load()(str(file.parent))
-    return config_in(Path(copy) / file.name, at)
+    with TemporaryDirectory(prefix="rlcore-plan-") as folder:  # a plan needs no copy of the rest
+        copyfile(path, Path(folder) / path.name)
+        copy = adopted(folder, families(registry), f"--model {model}", Path(folder))
+        return config_in(copy, f"--model {model}")
 
 
 def read_facts(model: str, registry: Registry) -> ModelFacts:

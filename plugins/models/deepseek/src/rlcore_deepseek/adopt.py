@@ -13,7 +13,7 @@ MARK = ".tokenizer.sources"
 """The file of a copy with the hash of what its tokenizer.json was made from."""
 
 
-def kimi(path: str) -> str:
+def kimi(path: str, cache: Path | None) -> str:
     """The directory `path`, or a copy with a model type and a tokenizer that transformers knows."""
     source = Path(path)
     is_kimi = json.loads((source / CONFIG).read_text()).get("model_type") == "kimi_k2"
@@ -24,7 +24,7 @@ def kimi(path: str) -> str:
     config = source / TOKENIZER_CONFIG
     if has_ranks and config.is_file():
         changes[TOKENIZER_CONFIG] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    copy = readable_copy(source, changes)
+    copy = readable_copy(source, changes, cache)
     if has_ranks:
         _write_tokenizer(source, copy)
     return str(copy)
