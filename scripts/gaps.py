@@ -22,7 +22,7 @@ import gaps_replay
 import gaps_sglang
 
 FAMILIES = tuple(dict.fromkeys([*gaps_sglang.FAMILIES, *gaps_replay.CONFIGS]))
-"""In the table's order."""
+"""The first in the table; the others follow as they are measured."""
 RESULTS = Path(__file__).parents[1] / "benchmarks/results/gaps.json"
 LIBRARIES = ("torch", "transformers", "megatron-core", "mbridge")
 
@@ -52,7 +52,7 @@ def _keep(kind: str, family: str, found: Mapping[str, Any], libraries: Mapping[s
     )
     families = results["families"]
     families[family] = {**families.get(family, {}), **found}
-    results["families"] = {name: families[name] for name in FAMILIES if name in families}
+    results["families"] = {name: families[name] for name in (*FAMILIES, *families) if name in families}
     results["measured"][f"{family}, {kind}"] = {"date": time.strftime("%Y-%m-%d"), **libraries}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -168,3 +168,12 @@ def test_core_and_command_know_no_cluster_by_name(src: Path) -> None:
 def test_only_compute_threads_sets_torchs_threads() -> None:
     found = [name for name, file in MODULES.items() if "set_num_threads(" in file.read_text()]
     assert found == ["rlcore_machine.threads"]
+
+
+def test_bridges_get_megatron_from_the_trainer_alone() -> None:
+    """On a CPU neither mbridge nor megatron may be imported before `rlcore_megatron.mcore`."""
+    for file in sorted(ROOT.glob("plugins/models/*/src/**/*.py")):
+        for node in ast.parse(file.read_text()).body:
+            found = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [found]
+            assert not {name.partition(".")[0] for name in names} & {"mbridge", "megatron"}, file

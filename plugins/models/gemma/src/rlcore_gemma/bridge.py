@@ -6,13 +6,13 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
-from mbridge.core import LLMBridge
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PretrainedConfig
 
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.bridges.names import LLMBridge
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
 from rlcore_megatron.mcore.layers.linear import LinearNorm

@@ -1,22 +1,23 @@
 """What Qwen3-Next and Qwen3.5 share: gated delta nets, every few layers a gated attention."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from mbridge.core import LLMBridge
-from megatron.core.transformer.spec_utils import ModuleSpec
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from rlcore import ConfigError, ModelError
-from rlcore_megatron.mcore import parallel
+from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames
 from rlcore_megatron.mcore.bridges.mtp import QWEN
+from rlcore_megatron.mcore.bridges.names import LLMBridge
 from rlcore_megatron.mcore.layers.backend import Mixer, delta_net, layer_spec
 from rlcore_megatron.mcore.layers.delta_net import DeltaSizes
 from rlcore_qwen.moe import QwenExperts
+
+if TYPE_CHECKING:
+    from megatron.core.transformer.spec_utils import ModuleSpec
 
 LINEAR, FULL = "linear_attention", "full_attention"
 LAYER = "model.layers.{layer_number}"
@@ -125,7 +126,7 @@ class DeltaBridge(MBridge):
             return delta_net(delta_sizes(self.hf_config))
         return super().mixer(layer)
 
-    def mtp_layer(self) -> ModuleSpec:
+    def mtp_layer(self) -> "ModuleSpec":
         return layer_spec(super().mixer(int(self.hf_config.num_hidden_layers)), self.linears())
 
     def fields(self) -> Mapping[str, Any]:
@@ -136,15 +137,6 @@ class DeltaBridge(MBridge):
             "attention_output_gate": True,
         }
 
-    def _check_layout(self) -> None:
-        super()._check_layout()
-        parts, heads = parallel.tensor_size() * parallel.context_size(), self.hf_config.linear_num_key_heads
-        if heads % parts:
-            raise ConfigError(
-                f"--megatron.tensor-model-parallel-size times --megatron.context-parallel-size is {parts}, "
-                f"which does not divide linear_num_key_heads = {heads} of {self.path}."
-            )
-
 
 class DeltaMoeBridge(DeltaBridge, QwenExperts):
     """With routed experts, and a shared one that has a gate."""
@@ -154,7 +146,7 @@ class DeltaMoeBridge(DeltaBridge, QwenExperts):
     def fields(self) -> Mapping[str, Any]:
         return {**super().fields(), "moe_shared_expert_gate": True}
 
-    def mtp_layer(self) -> ModuleSpec:
+    def mtp_layer(self) -> "ModuleSpec":
         mixer = MBridge.mixer(self, int(self.hf_config.num_hidden_layers))
         return layer_spec(mixer, self.linears(), routing=self.routing())
 

@@ -135,6 +135,12 @@ class MegatronConfig(TrainerConfig):
             count = hf_config.get(name)
             if isinstance(count, int) and count % parts:
                 yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
+        both, heads = parts * size(fields, CONTEXT), hf_config.get("linear_num_key_heads") or 0
+        if heads % both:
+            yield (
+                f"{flag(TENSOR)} times {flag(CONTEXT)}: found {both}, "
+                f"expected a divisor of the model's linear_num_key_heads ({heads})."
+            )
         if MTP in fields and mtp_layers(hf_config) != size(fields, MTP):
             yield f"{flag(MTP)}: found {fields[MTP]}, but the model's {OF_MTP} is {mtp_layers(hf_config)}."
         yield from _pipeline_complaints(fields, hf_config.get("num_hidden_layers"))

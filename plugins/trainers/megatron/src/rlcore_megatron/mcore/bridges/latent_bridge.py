@@ -98,6 +98,8 @@ class SparseBridge(LatentBridge):
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)
+        if (top := hf_config.index_topk) < 1:
+            raise ModelError(f"{self.path}: index_topk {top} is not supported; 1 is the least.")
         for kind in hf_config.layer_types:
             if kind != "indexed_attention":
                 raise ModelError(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from mbridge.core import LLMBridge
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
@@ -11,6 +10,7 @@ from rlcore_megatron.config import EXPERT, EXPERT_TENSOR, TENSOR
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.mtp import DEEPSEEK
+from rlcore_megatron.mcore.bridges.names import LLMBridge
 from rlcore_megatron.mcore.bridges.transfer import expert_number
 from rlcore_megatron.mcore.layers.backend import block_spec, layer_spec
 from rlcore_megatron.mcore.layers.experts import ExpertForm
