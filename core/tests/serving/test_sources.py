@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlcore import Part, PluginError, Prompt, Prompts
+from rlcore import DataConfig, Part, PluginError, Prompt, Prompts
 from rlcore.preparation.eval_sets import held_out, prompts_of
 
 SOURCE = Part(name="mine", factory="builtins:list")
@@ -67,9 +67,12 @@ def test_what_a_source_may_return() -> None:
     assert prompts_of(SOURCE, lambda source: offered) is offered
 
 
-def test_held_out_prompts_without_labels_are_scored_by_the_reward() -> None:
+def test_what_scores_held_out_prompts() -> None:
+    """Of a task those with labels match exactly; of the user's own data the run's reward scores all."""
     run = SimpleNamespace(evaluation=SimpleNamespace(eval_prompts=1))
-    chosen: Any = SimpleNamespace(run=run, source=SOURCE)
-    found = held_out(chosen, offers(rows(), {"bare": rows(), "labeled": rows(label="c")[2:]}))
-    scored = {one.name: one.settings.config.score_by for one in found}
-    assert scored == {"bare": "auto", "labeled": "exact_match"}
+    own = Part(name="own", factory="builtins:list", config=DataConfig(path="a.jsonl"))
+    for source, of_labeled in ((SOURCE, "exact_match"), (own, "auto")):
+        chosen: Any = SimpleNamespace(run=run, source=source)
+        found = held_out(chosen, offers(rows(), {"bare": rows(), "labeled": rows(label="c")[2:]}))
+        scored = {one.name: one.settings.config.score_by for one in found}
+        assert scored == {"bare": "auto", "labeled": of_labeled}

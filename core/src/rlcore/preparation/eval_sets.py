@@ -6,6 +6,7 @@ from typing import Any
 
 from rlcore.api.errors import ConfigError, DataError, faults_of
 from rlcore.api.part import Part
+from rlcore.api.part_config import DataConfig
 from rlcore.api.sources import Prompts
 from rlcore.api.types import Prompt
 from rlcore.compose.evals import EvalConfig, EvalSet
@@ -27,13 +28,14 @@ class PreparedEval:
 
 
 def held_out(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
-    """The held-out sets of the source that is trained on: greedy; by exact match where there are labels, else
-    by the reward.
+    """The held-out sets of the source that is trained on, greedy. Those of a task with labels are scored by
+    exact match; others, and those of the user's own data, by the reward, if the run has one.
     """
     most, source = resolved.run.evaluation.eval_prompts, resolved.source
     sets = {name: rows[:most] for name, rows in prompts.held_out.items()}
     exact, auto = EvalConfig(score_by="exact_match"), EvalConfig()
-    labeled = {key for key in sets if any(prompt.label is not None for prompt in sets[key])}
+    by_match = () if isinstance(source.config, DataConfig) else sets
+    labeled = {key for key in by_match if any(prompt.label is not None for prompt in sets[key])}
     evals = [EvalSet(name=key, config=exact if key in labeled else auto, source=source) for key in sets]
     return tuple(PreparedEval(settings=one, prompts=sets[one.name]) for one in evals)
 
