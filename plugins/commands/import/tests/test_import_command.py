@@ -38,7 +38,7 @@ def test_flags_of_unknown_variables_are_left_out_and_the_variables_named(
     assert found["lr"] == 1e-5
     assert not {"model", "data"} & set(found)
     assert "not known depends on BASE" in " ".join(err.split())
-    assert "not known a program prints its value" in " ".join(err.split())
+    assert "not known a program computes it; give --lr-warmup-iters behind" in " ".join(err.split())
     assert err.endswith("--seed, --hf-checkpoint, --prompt-data. Add --var SEED=VALUE --var BASE=VALUE.\n")
 
 

@@ -279,7 +279,7 @@ def test_a_function_of_a_file_is_the_reward(tmp_path: Path, monkeypatch: pytest.
     assert verdict("--custom-rm-path my.rewards.brevity", "--custom-rm-path") is FlagVerdict.IMPOSSIBLE
     (tmp_path / "my").mkdir()
     (tmp_path / "my" / "rewards.py").write_text("def brevity(args, sample): return 0.0\n")
-    found = settings("--custom-rm-path my.rewards.brevity")
+    found = settings("--rm-type math --custom-rm-path my.rewards.brevity")
     assert (found["plugin"], found["reward"]) == ([str(tmp_path / "my" / "rewards.py")], ["brevity"])
 
 

@@ -95,6 +95,8 @@ def test_settings(text: str) -> None:
         ("--repetition_penalty 1.1", "not possible"),
         ("--optim adamw_8bit", "not possible"),
         ("--load_in_4bit True", "not possible"),
+        ("--dataset_name a/b --dataset_split train[:5%]", "not possible"),
+        ("dpo --loss_type sigmoid sft", "not possible"),
         ("--load_in_4bit False", "implied"),
         ("--delta None", "implied"),
         ("--off_policy_mask_threshold 0.1", "implied"),
@@ -160,7 +162,7 @@ trainer = GRPOTrainer(
 def test_a_program_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "train.py", tmp_path / "run.toml"
     path.write_text(PROGRAM)
-    with pytest.raises(ConfigError, match="found 2 trainers"):
+    with pytest.raises(ConfigError, match="found GRPOTrainer, GRPOTrainer, exp"):
         read((str(path),), {})
     path.write_text(PROGRAM.replace('GRPOTrainer("m/n"', 'print("m/n"'))
     found = translate(read((str(path), "--seed", "7"), {"RATE": "3e-6"}), REGISTRY)
@@ -190,6 +192,49 @@ GRPOTrainer(
     eval_dataset=load_dataset("json", data_files={"test": "test.parquet"}, split="test"),
 )
 """
+
+
+LOADED = """
+from trl import SFTTrainer
+base = "m/n"
+{}
+SFTTrainer(model, args=SFTConfig(), train_dataset=load_dataset("a/b"))
+"""
+UNSLOTH = "model, tokenizer = FastLanguageModel.from_pretrained(model_name=base, load_in_4bit=True)"
+ADAPTED = {"lora.rank": 4, "lora.targets": ["q_proj"]}
+FIELDS = "r=4, target_modules=['q_proj']"
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings"),
+    [
+        ('model = AutoModelForCausalLM.from_pretrained(base, device_map=None).to("cuda").train()', {}),
+        (
+            f"{UNSLOTH}\nmodel = FastLanguageModel.get_peft_model(model, {FIELDS}, random_state=1)",
+            {**ADAPTED, "trainer.quantize_base": "nf4"},
+        ),
+        (
+            "model = AutoModelForCausalLM.from_pretrained(base, quantization_config=config)\n"
+            f"config = BitsAndBytesConfig(load_in_8bit=True)\nlora = LoraConfig({FIELDS})\n"
+            "model = get_peft_model(model, lora)",
+            ADAPTED,
+        ),
+    ],
+)
+def test_a_model_that_is_loaded(lines: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(LOADED.format(lines))
+    found = translate(read((str(path),), {}), REGISTRY)
+    assert {"model": "m/n", **settings}.items() <= found.settings.items()
+    assert ("lora.rank" in found.settings) == bool(settings)
+    assert not [row.flag for row in found.rows if row.outcome.verdict is FlagVerdict.UNKNOWN]
+
+
+def test_a_yaml_of_the_command_and_flags_over_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("max_prompt_length: 64\nseed: 3\nmax_completion_length: 8\n")
+    found = translate(read(("grpo", "--config", str(path), "--seed", "4"), {}), REGISTRY).settings
+    assert {"max_prompt_tokens": 64, "max_response_tokens": 8, "seed": 4}.items() <= found.items()
 
 
 def test_files_and_stops_of_a_program(tmp_path: Path) -> None:

@@ -131,7 +131,12 @@ CASES: dict[str, dict[str, Any]] = {
     "+reward_model.reward_kwargs.overlong_buffer_cfg.len=1024": {
         **{"filter": ["overlong"], "filter.overlong.max_tokens": 4096, "filter.overlong.buffer": 1024},
     },
+    "recipe.dapo.main_dapo data.max_response_length=4096 "
+    "reward_model.overlong_buffer.enable=True reward_model.overlong_buffer.len=1024": {
+        **{"filter": ["overlong"], "filter.overlong.max_tokens": 4096, "filter.overlong.buffer": 1024},
+    },
     "custom_reward_function.path=score.py": {"reward": ["score.py:compute_score"]},
+    "custom_reward_function.path=$HERE/score.py": {"reward": None},  # no other one in its place
     "reward.reward_model.enable=True reward.reward_model.model_path=RM": {
         **{"frozen": ["rm=RM"], "reward": ["reward_model"], "reward.reward_model.url": "frozen:rm"},
     },
@@ -183,6 +188,7 @@ def test_settings(text: str) -> None:
         (f"{ACTOR}.use_prefix_grouper=True", "not possible"),
         ("trainer.logger=['swanlab']", "not possible"),
         ("reward.custom_reward_function.path=null", "implied"),
+        ("custom_reward_function.reward_kwargs.bonus=1", "not possible"),
         ("critic.optim.lr=1e-4 algorithm.adv_estimator=grpo", "implied"),
         ("data.truncation=left", "no meaning"),
         ("data.train_files=$HOME/a.parquet", "not known"),
@@ -229,7 +235,7 @@ def test_a_run_script_is_read(tmp_path: Path) -> None:
     }
     assert wanted.items() <= found.items()
     path.write_text("torchrun -m verl.trainer.sft_trainer data.train_files=a.parquet\n")
-    with pytest.raises(ConfigError, match="sft_trainer: expected verl"):
+    with pytest.raises(ConfigError, match="sft_trainer: expected main_ppo"):
         translate(read((str(path),), {}), REGISTRY)
 
 

@@ -154,7 +154,7 @@ class Translation(Generic[RunT]):
                 return Outcome(verdict, why)
         if any("$" in value for value in values):
             names = " and ".join(variables_of(values))
-            why = f"depends on {names}" if names else "a program prints its value; write it there"
+            why = f"depends on {names}" if names else f"a program computes it; give {flag} behind the file"
             return Outcome(FlagVerdict.OPEN, why)
         if rule.by:
             computed = self.computed[rule.by](self.run, flag.removeprefix("--"))
@@ -188,7 +188,8 @@ def _mapped(rule: Rule, values: tuple[str, ...]) -> Outcome:
     value = values[0] if values else "true"
     if value not in rule.values or rule.values[value] == "":
         why = f"; {rule.note}" if rule.note else ""
-        return impossible(f"found {value}, expected {' or '.join(rule.values)}{why}")
+        taken = " or ".join(name for name, ours in rule.values.items() if ours != "")
+        return impossible(f"found {value}, expected {taken}{why}")
     ours = rule.values[value]
     if isinstance(ours, Mapping):
         return translated(ours) if ours else implied(rule.note or "rlcore does so anyway")

@@ -74,8 +74,13 @@ def partial(run: Run, _: str) -> Settings:
     return {"partial_rollouts": True, **({"mask_stale_tokens": True} if masked else {"max_staleness": 1})}
 
 
+DISTILLATION = "slime.rollout.on_policy_distillation"
+
+
 def reward(run: Run, name: str) -> Outcome | Settings:
     kind = run.text("rm-type")
+    if run.has("custom-rm-path") and not run.text("custom-rm-path").startswith(DISTILLATION):
+        return implied("--custom-rm-path wins")
     if kind == "remote_rm" or (name == "rm-url" and not run.has("rm-type")):
         return {"reward": ["remote"], "reward.remote.url": run.text("rm-url")}
     if kind == "boxed_math":
@@ -93,7 +98,7 @@ def reward(run: Run, name: str) -> Outcome | Settings:
 
 def custom_reward(run: Run, name: str) -> Outcome | Settings:
     module, _, function = run.text(name).rpartition(".")
-    if module == "slime.rollout.on_policy_distillation":
+    if module == DISTILLATION:
         return implied("the teacher is asked by --teacher.url")
     file = Path(f"{module.replace('.', '/')}.py")
     if not file.is_file():

@@ -24,6 +24,7 @@ PEFT = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "target_modules": None}
 """LoraConfig's defaults."""
 RENAMED = {"r": "lora_r", "target_modules": "lora_target_modules", "modules_to_save": "lora_modules_to_save"}
 """LoraConfig's fields by the names of TRL's flags."""
+QUANTIZED = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type")
 IGNORED = {
     "args",
     "processing_class",
@@ -50,7 +51,15 @@ def of_words(words: Sequence[str]) -> Arguments:
     """Flags, with dashes or underscores; `trl grpo` or `grpo` may stand before them. ConfigError."""
     rest = [*words[1:]] if words[:1] and words[0] == "trl" else [*words]
     entry = rest.pop(0) if rest and rest[0] in KINDS else ""
+    if rest and not rest[0].startswith("--"):
+        raise ConfigError(
+            f"found {rest[0]!r} before the first flag, expected a Python program (.py), a YAML, one of "
+            f"{', '.join(KINDS)}, or flags; of `accelerate launch` give the program and --num_processes."
+        )
     found = of_dashes(rest)
+    if "--config" in found.flags:  # of TRL's command
+        more = Arguments(flags={name: found.flags[name] for name in found.flags if name != "--config"})
+        found = followed_by(_of_yaml(Path("".join(found.flags["--config"]))), more)
     flags = {
         f"--{name[2:].replace('-', '_')}": tuple(map(_word, values)) for name, values in found.flags.items()
     }
@@ -106,9 +115,11 @@ class Program:
         """Flags by TRL's names, the kind of the trainer, and a file with its reward functions."""
         trainers = [(kind, call) for kind in KINDS for call in self._calls(f"{kind.upper()}Trainer")]
         if len(trainers) != 1:
+            calls = (_called(node) for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+            found = [name for name in calls if name.endswith("Trainer")]
             raise ConfigError(
-                f"{self.path}: found {len(trainers)} trainers, expected one call of GRPOTrainer, SFTTrainer "
-                "or DPOTrainer."
+                f"{self.path}: found {', '.join(found) or 'no trainer'}, expected one call of GRPOTrainer, "
+                "SFTTrainer or DPOTrainer."
             )
         [(kind, trainer)] = trainers
         flags = dict(self._keywords(f"{kind.upper()}Config", {}))
@@ -117,10 +128,9 @@ class Program:
             given.setdefault("model", trainer.args[0])
         flags |= {f"--{name}": self._value(node) for name, node in given.items() if name not in IGNORED}
         if "model" in given:
-            flags["--model_name_or_path"] = self._value(self._loaded(given["model"], "from_pretrained"))
+            flags |= self._model(given["model"])
         if "peft_config" in given:
-            lora = dict(self._keywords("LoraConfig", PEFT))
-            flags |= {"--use_peft": ("true",)} | lora if lora else {}
+            flags |= self._adapter(self._calls("LoraConfig"))
         flags |= dict(self._data(given.get("train_dataset"), "dataset"))
         flags |= dict(self._data(given.get("eval_dataset"), "eval_dataset"))
         parsed = {name for name, values in flags.items() if _is_parsed(name, values)}
@@ -141,11 +151,48 @@ class Program:
     def _keywords(self, name: str, defaults: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The arguments of each call of a config class."""
         for call in self._calls(name):
-            found = {keyword.arg: self._value(keyword.value) for keyword in call.keywords if keyword.arg}
-            if call.args:
-                found.setdefault("output_dir", self._value(call.args[0]))
-            merged = {key: _words(value) for key, value in defaults.items()} | found
-            yield from ((f"--{RENAMED.get(key, key)}", value) for key, value in merged.items())
+            yield from self._fields(call, defaults)
+
+    def _fields(self, call: ast.Call, defaults: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        found = {keyword.arg: self._value(keyword.value) for keyword in call.keywords if keyword.arg}
+        if call.args:
+            found.setdefault("output_dir", self._value(call.args[0]))
+        merged = {key: _words(value) for key, value in defaults.items()} | found
+        yield from ((f"--{RENAMED.get(key, key)}", value) for key, value in merged.items())
+
+    def _adapter(self, calls: Sequence[ast.Call]) -> dict[str, tuple[str, ...]]:
+        """LoRA's fields by the names of TRL's flags; empty: none is made."""
+        fields = {name: value for call in calls for name, value in self._fields(call, PEFT)}
+        return {"--use_peft": ("true",), **fields} if calls else {}
+
+    def _model(self, node: ast.expr) -> dict[str, tuple[str, ...]]:
+        """What is loaded, by its directory or hub id, and the adapter that is put on it."""
+        adapter: dict[str, tuple[str, ...]] = {}
+        used: Counter[str] = Counter()
+        while isinstance(node, ast.Name | ast.Call):
+            if isinstance(node, ast.Name):
+                if (earlier := self._before(node.id, used)) is None or node.id in self.fixed:
+                    break
+                node = earlier
+            elif _called(node) == "get_peft_model" and node.args:  # of PEFT, or of Unsloth with LoRA's fields
+                bare = ast.Call(node.func, [], [key for key in node.keywords if key.arg in (*PEFT, *RENAMED)])
+                adapter = self._adapter([bare] if bare.keywords else self._calls("LoraConfig"))
+                node = node.args[0]
+            elif _called(node) == "from_pretrained":
+                given = {keyword.arg: keyword.value for keyword in node.keywords}
+                quantized = self._calls("BitsAndBytesConfig") if "quantization_config" in given else []
+                given |= {key.arg: key.value for call in quantized for key in call.keywords}
+                adapter |= {f"--{name}": self._value(given[name]) for name in QUANTIZED if name in given}
+                named = (given.get(name) for name in ("model_name", "pretrained_model_name_or_path"))
+                loaded = node.args[0] if node.args else next(filter(None, named), None)
+                if loaded is None:
+                    break
+                node = loaded
+            elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+                node = node.func.value  # .to("cuda")
+            else:
+                break
+        return {"--model_name_or_path": self._value(node), **adapter}
 
     def _data(self, node: ast.expr | None, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The data set, and what the program makes of its rows."""
@@ -180,19 +227,18 @@ class Program:
         for key, node in given.items():
             yield f"--{named.get(key, f'{name}.{key}')}", self._value(node)
 
-    def _loaded(self, node: ast.expr, method: str) -> ast.expr:
-        """The first argument of the call that loads, where `node` names its result."""
-        node = self._defined(node)
-        is_loaded = isinstance(node, ast.Call) and _called(node) == method and node.args
-        return node.args[0] if is_loaded else node  # type: ignore[attr-defined]  # it is a call with arguments
-
     @cached_property
     def _versions(self) -> Mapping[str, list[ast.expr]]:
         """Name → what it is set to, in order."""
         versions: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                versions.setdefault(node.targets[0].id, []).append(node.value)
+            if isinstance(node, ast.Assign):
+                target = node.targets[0]
+                loads = isinstance(node.value, ast.Call) and _called(node.value) == "from_pretrained"
+                if isinstance(target, ast.Tuple) and loads:  # model, tokenizer = …
+                    target = target.elts[0]
+                if isinstance(target, ast.Name):
+                    versions.setdefault(target.id, []).append(node.value)
         return versions
 
     def _defined(self, node: ast.expr) -> ast.expr:

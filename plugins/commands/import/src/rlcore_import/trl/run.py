@@ -65,9 +65,9 @@ class Run(Flags):
     @property
     def prompt_tokens(self) -> int:
         if self.kind != "grpo":
-            return self.max_length
+            return self.number("max_prompt_length", self.max_length)
         left = self.number("vllm_max_model_length", 0) - self.response_tokens
-        return left if left > 0 else 1024
+        return self.number("max_prompt_length", left if left > 0 else 1024)
 
     @property
     def response_tokens(self) -> int:

@@ -18,6 +18,7 @@ LOSSES = {"cispo": "per_token", "sapo": "per_rollout", "luspo": "constant", "ves
 """`loss_type` with a recipe of that name → its denominator."""
 FORMATS = ("json", "parquet", "csv")
 """What `load_dataset` calls files of one's own."""
+SHARES = "rows are counted: --data PATH:SPLIT[:1000] (docs/data.md)"
 ONE_FILE = "name the file: --data FILE.jsonl or FILE.parquet"
 GENERATION = {
     **{name: name for name in ("stop", "stop_token_ids", "temperature", "top_p", "top_k", "min_p")},
@@ -101,8 +102,8 @@ def loss(run: Run, name: str) -> Outcome | Settings:
             else impossible("--loss sft has nll alone")
         )
     if trainer == "dpo":
-        if kind not in ("sigmoid", "ipo"):
-            return impossible("--loss.form is sigmoid or ipo")
+        if kind not in ("sigmoid", "ipo") or len(run.flags.get("loss_type", ())) > 1:
+            return impossible("--loss.form is sigmoid or ipo, one of them")
         return {"loss.form": kind}
     if kind in LOSSES:
         return {"algo": kind, "normalizer": LOSSES[kind], "filter": None}
@@ -223,6 +224,14 @@ def dtype(run: Run, name: str) -> Outcome | Settings:
     return {"dtype": "bf16"} if run.is_on(name) else {"dtype": "fp32"}
 
 
+def quantized(run: Run, name: str) -> Outcome | Settings:
+    if not run.is_on(name):
+        return implied("the base stays whole")
+    if not run.has_adapter or run.text("bnb_4bit_quant_type", "nf4") != "nf4":
+        return impossible("a base in four bits is NF4, below an adapter: --lora.rank")
+    return {"trainer.quantize_base": "nf4"}
+
+
 def rewards(run: Run, name: str) -> Outcome | Settings:
     """Functions from the file that is written beside the TOML, and reward models."""
     if run.kind != "grpo":
@@ -269,8 +278,18 @@ def generation(run: Run, name: str) -> Outcome | Settings:
 
 
 def data(run: Run, name: str) -> Outcome | Settings:
+    if not run.has("dataset_name"):
+        return implied("without --dataset_name nothing is read")
+    if _in_shares(run, "dataset"):
+        return impossible(SHARES)
     location = _location(run, run.text("dataset_name"), "dataset")
     return {"data": location} if location else impossible(ONE_FILE)
+
+
+def _in_shares(run: Run, name: str) -> bool:
+    """Whether the split has rows in percent, or is the sum of several."""
+    flag = "dataset_train_split" if name == "dataset" else "dataset_test_split"
+    return any(sign in run.text(f"{name}_split", run.text(flag)) for sign in "%+")
 
 
 def _location(run: Run, path: str, name: str) -> str:
@@ -303,8 +322,10 @@ def _file(run: Run, name: str) -> str:
 
 def evaluation(run: Run, name: str) -> Outcome | Settings:
     path = run.text("eval_dataset_name", run.text("dataset_name"))
-    if run.text("eval_strategy", "no") == "no":
+    if run.text("eval_strategy", "no") == "no" or not path:
         return implied("there is no evaluation")
+    if _in_shares(run, "eval_dataset"):
+        return impossible(SHARES)
     samples = run.number("num_generations_eval", run.group) if run.kind == "grpo" else 1
     sampled = {"eval.test.samples": samples, "eval.test.temperature": run.real("temperature", 1.0)}
     if not (location := _location(run, path, "eval_dataset")):

@@ -14,7 +14,6 @@ from rlcore_import.translation import Outcome, implied, impossible, literal, sin
 from rlcore_import.verl.run import ROLLOUT, Run
 
 FUNCTION = "reward.custom_reward_function"
-OVERLONG = "reward_kwargs.overlong_buffer_cfg"
 UNBOUNDED_REFILLS = 100
 
 
@@ -87,7 +86,7 @@ def reward(run: Run, name: str) -> Outcome | Settings:
         return settings | ({"frozen.rm.tp_size": size} if size > 1 else {})
     if run.has(f"{FUNCTION}.path"):
         return {"reward": [f"{run.text(f'{FUNCTION}.path')}:{run.text(f'{FUNCTION}.name', 'compute_score')}"]}
-    return implied("there is no function of one's own")
+    return implied(f"without {FUNCTION}.path nothing is named")
 
 
 def manager(run: Run, name: str) -> Outcome | Settings:
@@ -98,13 +97,12 @@ def manager(run: Run, name: str) -> Outcome | Settings:
 
 
 def overlong(run: Run, name: str) -> Outcome | Settings:
-    table = name.partition(f"{OVERLONG}.")[0]
-    at = table + OVERLONG
+    at = name.rpartition(".")[0]
     if not run.is_on(f"{at}.enable"):
         return implied("long responses lose nothing")
     if run.real(f"{at}.penalty_factor", 1) != 1:
         return impossible("the largest penalty is 1")
-    most = run.number(f"{table}reward_kwargs.max_resp_len", run.response_tokens)
+    most = run.number(f"{at.partition('.')[0]}.reward_kwargs.max_resp_len", run.response_tokens)
     part = "filter.overlong"
     return {
         "filter": ["overlong"],

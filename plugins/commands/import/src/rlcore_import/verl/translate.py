@@ -4,11 +4,13 @@ from typing import Any
 
 from rlcore import ConfigError, Registry
 from rlcore_import.arguments import Arguments
+from rlcore_import.run import UNSET
 from rlcore_import.table import Table
 from rlcore_import.translation import Outcome, Row, Translation, functions_of, impossible, known, translated
 from rlcore_import.verl import data, learning, placement
-from rlcore_import.verl.run import ACTOR, COMPARE, MEGATRON, RECIPES, ROLLOUT, Run
+from rlcore_import.verl.run import ACTOR, COMPARE, LEGACY, MEGATRON, RECIPES, ROLLOUT, Run
 
+PATH = "reward.custom_reward_function.path"
 COMPUTED = functions_of(placement, data, learning)
 
 
@@ -19,14 +21,17 @@ def table() -> Table:
 
 def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
     """Every setting in its turn, over what verl does where none says otherwise. ConfigError."""
-    if arguments.entry and "main_ppo" not in arguments.entry:
-        raise ConfigError(f"{arguments.entry}: expected verl.trainer.main_ppo; fine-tuning is --algo sft.")
+    if arguments.entry and not arguments.entry.removesuffix(".py").endswith(("main_ppo", "main_dapo")):
+        raise ConfigError(
+            f"{arguments.entry}: expected main_ppo or main_dapo; fine-tuning is `rlcore train --algo sft`."
+        )
     run = Run(flags=known(arguments.flags), entry=arguments.entry, registry=registry, files=arguments.files)
     translation = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
         translation.add(flag, values)
-    if (outcome := _default_reward(run)) is not None:
-        translation.append(Row("reward.custom_reward_function.path", ("null",), outcome))
+    is_chosen = any(arguments.flags.get(name, UNSET) != UNSET for name in (PATH, LEGACY[PATH]))
+    if not is_chosen and (outcome := _default_reward(run)) is not None:
+        translation.append(Row(PATH, ("null",), outcome))
     if not run.has(f"{ROLLOUT}.n") and run.estimator in COMPARE:
         why = "verl's default; a group of one has nothing to compare with"
         translation.append(Row(f"{ROLLOUT}.n", ("1",), impossible(why)))
@@ -35,7 +40,7 @@ def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
 
 def _default_reward(run: Run) -> Outcome | None:
     """What scores where the run names nothing: verl then chooses by the column `data_source`."""
-    if run.has("reward.custom_reward_function.path") or run.is_on("reward.reward_model.enable"):
+    if run.is_on("reward.reward_model.enable"):
         return None
     files = " ".join(run.flags.get("data.train_files", ())).lower()
     chosen = "dapo" if "dapo" in files else "math"
