@@ -448,6 +448,7 @@ def test_scores_become_plain_floats() -> None:
     ("score", "reason"),
     [
         (Score(value=math.nan), "value of a score is nan"),
+        (Score(value=1e39), "value of a score is 1e+39, which is no finite number of 32 bits"),
         (Score(value=1, parts={"a": math.inf}), "part 'a' of a score is inf"),
         (Score(value=1, per_token=(0.0, -math.inf)), "per_token of a score is -inf"),
         (Score(value=1, per_token=(0.0,)), "1 values for 2 response tokens"),

@@ -1,6 +1,5 @@
 """Checks the scores that one reward gives to a group. Each is a `Score`, or a `Failure` with a reason."""
 
-import math
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ class Failure:
 
 ScoreOrFailure = Score | Failure
 """The outcome for one sample."""
+FLOAT32 = 3.4028234663852886e38
 _NUMBER = (float, int, SupportsFloat, SupportsIndex)
 """The first two come first because the check of a protocol is slow."""
 
@@ -107,7 +107,7 @@ def _within(number: object, name: str, ends: tuple[float, float] | None) -> floa
 
 def _finite(number: object, name: str) -> float:
     value = as_float(number)
-    if value is None or not math.isfinite(value):
+    if value is None or not abs(value) <= FLOAT32:
         shown = described(number if value is None else value)
-        raise ValueError(f"the {name} of a score is {shown}, which is no finite number")
+        raise ValueError(f"the {name} of a score is {shown}, which is no finite number of 32 bits")
     return value

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -211,9 +212,23 @@ def test_an_error_names_the_line_of_the_function_alone() -> None:
     assert isinstance(failure, Failure)
     line = fails.__code__.co_firstlineno + 1
     assert failure.reason == f"ValueError: 4 ({__file__}, line {line})"
-    [failure, _] = checked_scores(FunctionReward(lambda response: None), GROUP)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda response: None, "it returned None; expected a number or a Score"),
+        (lambda response: {"reward": 1}, "it returned a dict with 'reward'; expected its 'score'"),
+        (lambda completions: 1.0, "it returned a float; expected a list with a number for each sample"),
+    ],
+)
+def test_what_is_no_score_is_said(function: Callable[..., Any], reason: str) -> None:
+    [failure, _] = checked_scores(FunctionReward(function), GROUP)
     assert isinstance(failure, Failure)
-    assert "it returned None; expected a number or a Score" in failure.reason
+    assert reason in failure.reason
+
+
+def test_a_column_that_steers_the_run_is_said() -> None:
     [failure, _] = checked_scores(part("of_columns").build(settings={}), GROUP)
     assert isinstance(failure, Failure)
     assert failure.reason.endswith("(reward, teacher, …)")

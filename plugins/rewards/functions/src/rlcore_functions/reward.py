@@ -133,6 +133,9 @@ class FunctionReward:
         }
         columns.update({name: value for name, value in whole.items() if name in self._names})
         [answers] = self._called([columns])
+        if not isinstance(answers, Iterable) or isinstance(answers, str | Mapping):
+            found = type(answers).__name__
+            raise ValueError(f"it returned a {found}; expected a list with a number for each sample.")
         return [replace(score, parts={**logged, **score.parts}) for score in map(_of_group, answers)]
 
     def _called(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -200,6 +203,8 @@ def _score(answer: Any) -> Score:
     if isinstance(answer, Score):
         return answer
     if isinstance(answer, Mapping):
+        if "score" not in answer:
+            raise ValueError(f"it returned a dict with {', '.join(map(repr, answer))}; expected its 'score'.")
         plain = {name: _plain(value) for name, value in answer.items() if name != "score"}
         parts: dict[str, Any] = {name: value for name, value in plain.items() if isinstance(value, Real)}
         return Score(value=answer["score"], parts=parts)
