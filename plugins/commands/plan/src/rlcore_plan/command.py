@@ -119,7 +119,8 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
     elif config is not None:
         tables.show_judged(name, answer, explain=given["explain"])
     else:
-        tables.show_layouts(name, machines, answer, given["show"], explain=given["explain"], command=command)
+        printed = {"explain": given["explain"], "command": command, "less": _less(given)}
+        tables.show_layouts(name, machines, answer, given["show"], **printed)
     if all(layout.reason for layout in answer.layouts):
         click.get_current_context().exit(NOTHING_FITS)
 
@@ -163,6 +164,15 @@ def _settings(model: str, given: Mapping[str, Any], program: Program) -> dict[st
         "trainer.quantize_base": given["quantize_base"],
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _less(given: Mapping[str, Any]) -> str:
+    """What needs less memory on the same GPUs, of what was not asked for."""
+    tokens = given["tokens_per_rank"] or 8192
+    is_least = given["lora_rank"] and given["trainer"] == "fsdp"
+    ways = [] if is_least else ["an adapter (--trainer fsdp --lora.rank 32)"]
+    ways += [f"smaller micro-batches (--tokens-per-rank {tokens // 2})"] if tokens > 2048 else []
+    return " and ".join(ways)
 
 
 def _command(settings: Mapping[str, Any]) -> str:

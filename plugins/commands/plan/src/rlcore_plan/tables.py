@@ -15,9 +15,12 @@ CACHE_TOKENS = 1000
 
 
 def show_layouts(
-    model: str, machines: Machines, plan: Plan, count: int, *, explain: bool, command: str
+    model: str, machines: Machines, plan: Plan, count: int, *, explain: bool, command: str, less: str
 ) -> None:
-    """The layouts of a search, `count` of each kind. `command`: starts the run, without a layout."""
+    """The layouts of a search, `count` of each kind.
+
+    `command`: starts the run, without a layout. `less`: what needs less memory.
+    """
     console = _console()
     _summary(console, model, plan)
     fitting = [layout for layout in plan.layouts if not layout.reason]
@@ -47,6 +50,8 @@ def show_layouts(
         console.print(found, highlight=False)
         if plan.smaller:
             console.print(f"A smaller model that fits: {plan.smaller}.", highlight=False)
+        if less:
+            console.print(f"Less memory is needed with {less}.", highlight=False, soft_wrap=True)
     if others:
         cut = f"; {count} of them" if count < len(others) else ""
         console.print(f"\n{_counted(len(others), 'layout')} ruled out{cut}:", highlight=False)

@@ -1,6 +1,7 @@
 """`MegatronPlanner`: what `rlcore plan` asks about this trainer."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -108,7 +109,10 @@ def _smaller(question: PlanQuestion, count: int) -> str:
     """The largest published size with fewer than `count` parameters that fits; empty: there is none."""
     registry, plain = question.file.registry, replace(question, sizes={})
     configs = {name: read_config(name, registry) for name in published_sizes(registry)}
-    searches = {name: _Search(plain, config) for name, config in configs.items()}
+    searches = {}
+    for name, config in configs.items():
+        with suppress(ConfigError):  # an adapter whose bytes are not known
+            searches[name] = _Search(plain, config)
     sizes = {name: parameters(search.facts) for name, search in searches.items()}
     for name in sorted((name for name in sizes if sizes[name] < count), key=sizes.__getitem__, reverse=True):
         if any(candidate.fits for candidate in searches[name](question.machines)):
