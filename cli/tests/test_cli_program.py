@@ -349,6 +349,8 @@ def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
         ("--eval.a.reward=FILE:shrt", "--eval.a.reward FILE:shrt: the file has no shrt"),
         ("--reward FILE", "--reward FILE: found a file alone"),
         ("--reward=FILE", "--reward FILE: found a file alone"),
+        ("--reward GONE.py", "--reward GONE.py: found a file alone"),
+        ("--reward FILE:short,other", "short,other', expected FILE.py:FUNCTION, once for each function"),
         ("--reward GONE.py:f", "GONE.py: No such file or directory; expected a Python file."),
     ],
 )

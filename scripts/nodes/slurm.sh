@@ -14,7 +14,7 @@
 # `RUN=FOLDER sbatch …` names another one, and goes on with one that exists. docs/nodes.md says more.
 set -euo pipefail
 
-RUN=${RUN:-runs/slurm-$SLURM_JOB_ID}
+RUN=${RUN:-runs/slurm-${SLURM_JOB_ID:?expected a job of SLURM: start this script by sbatch}}
 
 # The address by which SLURM itself reaches a node.
 address() {

@@ -55,13 +55,13 @@ def offers_called(program: Program, name: str, command: str, *, adapters: bool =
         every += [Offer(adapter.provider, adapter=adapter.record) for adapter in program.plugins.adapters]
     matches = [offer for offer in every if offer.name == name]
     matches = matches or [offer for offer in every if _is_called(offer.provider, name)]
+    note = program.plugins.registry.broken_note()
     if not matches and any(_is_called(info, name) for info in program.plugins.infos):
         adapts = any(_is_called(adapter.provider, name) for adapter in program.plugins.adapters)
         instead = ": it makes rewards of functions (--reward FILE.py:FUNCTION)" if adapts else ""
-        raise PluginError(f"{command}: the plugin {name!r} offers no part and no command{instead}.")
+        raise PluginError(f"{command}: the plugin {name!r} offers no part and no command{instead}.{note}")
     if not matches:
         names = {offer.name for offer in every} | {info.name for info in program.plugins.infos}
-        note = program.plugins.registry.broken_note()
         hint = f" Load a file by --plugin {name}." if name.endswith(".py") else did_you_mean(name, names)
         raise PluginError(f"{command}: nothing is called {name!r}.{hint}{note}")
     return matches

@@ -341,9 +341,11 @@ def _function(before: str, argument: str) -> tuple[Function, str] | None:
         option, equals, value = before, "", argument
     if not _takes_function(option):
         return None
-    if value.endswith(".py") and Path(value).is_file():
+    if value.endswith(".py"):
         raise PluginError(f"{option} {value}: found a file alone, expected FILE.py:FUNCTION.")
     match = FUNCTION.fullmatch(value)
+    if match is None and ".py:" in value:
+        raise PluginError(f"{option}: found {value!r}, expected FILE.py:FUNCTION, once for each function.")
     if match is None:
         return None
     return _function_of(match, option.removeprefix("--"), option, Path()), (

@@ -155,8 +155,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or the empty string where nothing is near."""
     import difflib  # for an error alone
 
-    bare = {candidate.lstrip("-"): candidate for candidate in known}  # dashes would make all flags alike
-    word = name.lstrip("-")
+    # dashes would make all flags alike
+    bare = {candidate.lstrip("-").lower(): candidate for candidate in known}
+    word = name.lstrip("-").lower()
     swapped = [candidate for candidate in bare if sorted(candidate) == sorted(word)]  # what fast fingers do
     near = swapped or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     return f" Did you mean {bare[near[0]]!r}?" if near else ""

@@ -300,9 +300,9 @@ class Selection:
         return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
 
     def _dotted(self, name: str) -> str | None:
-        """A setting of a role, or a field of a table, selected or not, that is spelled without the dot."""
+        """A setting that is spelled without the dot, of a table, selected or not; or a table's first one."""
         for setting in fields_of(RunConfig):
-            if setting.replace(".", "_", 1) == name:
+            if name in (setting.replace(".", "_", 1), setting.rpartition(".")[0]):
                 return setting
         owned = (config.table for _, config in table_owners(self.registry))
         table = next((table for table in owned if name.startswith(f"{table}_")), None)

@@ -401,7 +401,8 @@ class Registry:
         if not entries:
             return f"one that a plugin offers, but no plugin offers any {kind}"
         names = sorted((not entry.provider.is_file, entry.record.name) for entry in entries)
-        return f"one of {', '.join(name for _, name in names)}"
+        function = " or FILE.py:FUNCTION" if kind is Kind.REWARD else ""
+        return f"one of {', '.join(name for _, name in names)}{function}"
 
     def broken_note(self) -> str:
         """` It may be in a plugin that failed to load: …`, and the names that clash, or the empty string."""

@@ -46,6 +46,10 @@ def test_a_file_of_an_odd_name_is_that_file(tmp_path: Path) -> None:
     [
         (["nowhere.jsonl"], "found 'nowhere.jsonl', which is no file."),
         (["a=nowhere.jsonl[:3]:2", "b=s3://bucket/a.jsonl"], "found 'nowhere.jsonl', which is no file."),
+        (["gsm8k"], "found 'gsm8k', which is no file; a data set of the hub is OWNER/NAME."),
+        (["a.jsonl[a:b]"], "which is no file; a slice is [START:STOP], a weight"),
+        (["/"], "found '/', which is a folder, expected a file."),
+        ([__file__], "test_locations.py', expected a name that ends in .jsonl or .parquet."),
         (["a.jsonl:0.5"], "found 'a.jsonl:0.5': a weight needs a name, NAME=a.jsonl:0.5."),
         (["a=b.jsonl:0"], "must be above 0"),
         (

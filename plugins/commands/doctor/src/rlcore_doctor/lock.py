@@ -8,6 +8,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from rlcore import ConfigError, Diagnosis
 
+MOST_SHOWN = 12
+
 
 def requirements(lock: Path) -> list[Requirement]:
     """Those of this platform. Raises `ConfigError` where a line is none, or allows several versions."""
@@ -40,8 +42,13 @@ def differences(lock: Path, wanted: list[Requirement]) -> Iterator[Diagnosis]:
             others.append(f"{one.name} is {installed}, not {str(one.specifier)[2:]}")
     remedy = f"Install it: `pip install --no-deps -r {lock}`."
     if missing:
-        yield Diagnosis(what="lock, missing", found=" ".join(missing), remedy=remedy, stops=False)
+        yield Diagnosis(what="lock, missing", found=_shown(missing, " "), remedy=remedy, stops=False)
     if others:
-        yield Diagnosis(what="lock, versions", found="; ".join(others), remedy=remedy, stops=False)
+        yield Diagnosis(what="lock, versions", found=_shown(others, "; "), remedy=remedy, stops=False)
     if not missing and not others:
         yield Diagnosis(what="lock", found=f"all {len(wanted)} packages have the versions of {lock}")
+
+
+def _shown(items: list[str], between: str) -> str:
+    more = f" and {len(items) - MOST_SHOWN} more" if len(items) > MOST_SHOWN else ""
+    return between.join(items[:MOST_SHOWN]) + more

@@ -1,5 +1,6 @@
 """The settings of the source."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -7,7 +8,7 @@ from typing import ClassVar, Self
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from rlcore import DataConfig, is_url
-from rlcore_files.hub import HubDataset
+from rlcore_files.hub import SUFFIXES, HubDataset
 from rlcore_files.locations import Location, absolute_all, parse_all
 
 ORDERS = frozenset({"reward", "teacher", "priority", "seed"})
@@ -15,6 +16,19 @@ ORDERS = frozenset({"reward", "teacher", "priority", "seed"})
 
 DATA_SOURCE = "data_source"
 """A column of verl's files, which its rewards read: it becomes metadata in any case."""
+
+
+def _complaint(path: str) -> str | None:
+    if (dataset := HubDataset.of(path)) is not None:
+        return dataset.complaint()
+    if Path(path).is_file():
+        return None if path.endswith(SUFFIXES) else f"expected a name that ends in {' or '.join(SUFFIXES)}."
+    if Path(path).is_dir():
+        return "which is a folder, expected a file."
+    if re.search(r"\.(jsonl|parquet)[:[]", path):
+        return "which is no file; a slice is [START:STOP], a weight NAME=PATH:WEIGHT."
+    hub = "" if path.endswith(SUFFIXES) else "; a data set of the hub is OWNER/NAME"
+    return f"which is no file{hub}."
 
 
 class FileConfig(DataConfig):
@@ -85,11 +99,8 @@ class FileConfig(DataConfig):
         except ValueError as error:
             return f"found {', '.join(map(repr, paths))}: {error}."
         for path in (location.path for location in locations):
-            if not (is_url(path) or Path(path).is_file()):
-                dataset = HubDataset.of(path)
-                complaint = "which is no file." if dataset is None else dataset.complaint()
-                if complaint:
-                    return f"found {path!r}, {complaint}"
+            if not is_url(path) and (complaint := _complaint(path)):
+                return f"found {path!r}, {complaint}"
         return None
 
     @property

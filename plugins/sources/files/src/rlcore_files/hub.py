@@ -15,6 +15,9 @@ _SCHEME = "hf://"
 _ROOT = f"{_SCHEME}datasets/{{}}@refs/convert/parquet"
 _USUAL = "train"
 
+SUFFIXES = (".jsonl", ".parquet")
+"""Of files that are read."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HubDataset:
@@ -28,7 +31,7 @@ class HubDataset:
     def of(cls, path: str) -> HubDataset | None:
         """What `path` names, unless it is a URL, a file by its suffix, or in a folder that is here."""
         named = _NAME.fullmatch(path)
-        if named is None or is_url(path) or Path(path).suffix in (".jsonl", ".parquet"):
+        if named is None or is_url(path) or path.endswith(SUFFIXES):
             return None
         if Path(path).exists() or Path(named[1]).parent.exists():
             return None

@@ -56,10 +56,14 @@ class Location:
         path = self.path if is_elsewhere else os.path.abspath(self.path)
         return Location(path=path, name=self.name, rows=self.rows, weight=self.weight)
 
+    @property
+    def is_whole(self) -> bool:
+        return self.rows == (None, None, None)
+
     def __str__(self) -> str:
         """What `parse` reads."""
         text = f"{self.name}={self.path}" if self.name else self.path
-        if self.rows != (None, None, None):
+        if not self.is_whole:
             bounds = ["" if bound is None else str(bound) for bound in self.rows]
             text += f"[{':'.join(bounds if bounds[2] else bounds[:2])}]"
         return f"{text}:{self.weight:g}" if self.weight != 1 else text

@@ -135,7 +135,9 @@ class FileSource:
             else:
                 prompts = [read(located.row, file.where(located.number), located.number) for located in rows]
         if not prompts:
-            raise DataError(f"{location.path}: the file holds no prompts.")
+            raise DataError(
+                f"{location.path}: the {'file' if location.is_whole else 'slice'} holds no prompts."
+            )
         return prompts
 
     def _held_out(self, parse: _Parse, row: Row, where: str, prompt_id: str) -> Prompt:

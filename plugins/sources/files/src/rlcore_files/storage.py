@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Never
 
 from rlcore import DataError, Json, first_line, is_url, open_file
-from rlcore_files.hub import HubDataset, files_at
+from rlcore_files.hub import SUFFIXES, HubDataset, files_at
 
 _GROUPS_KEPT = 2
 """Decoded row groups of a parquet file that stay in memory."""
@@ -77,7 +77,7 @@ def row_file(path: str) -> RowFile:
         return JsonLines(path)
     if path.endswith(".parquet"):
         return Parquet(path)
-    raise DataError(f"{path}: expected a name that ends in .jsonl or .parquet.")
+    raise DataError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}.")
 
 
 def _kept_open(owner: RowFile, path: str) -> IO[bytes]:
