@@ -350,7 +350,7 @@ def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
         ("--reward FILE", "--reward FILE: found a file alone"),
         ("--reward=FILE", "--reward FILE: found a file alone"),
         ("--reward GONE.py", "--reward GONE.py: found a file alone"),
-        ("--reward FILE:short,other", "short,other', expected FILE.py:FUNCTION, once for each function"),
+        ("--reward FILE:short,other", ":short,other', expected"),
         ("--reward GONE.py:f", "GONE.py: No such file or directory; expected a Python file."),
     ],
 )

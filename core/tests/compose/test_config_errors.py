@@ -54,7 +54,7 @@ def test_a_reward_must_be_chosen_for_a_file(make: Make, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         make({"data": str(tmp_path / "rows.jsonl")})
     assert str(caught.value) == (
-        "--reward is missing: nothing chooses it, expected one of many, token_match."
+        "--reward is missing: nothing chooses it, expected one of many, token_match or FILE.py:FUNCTION."
     )
 
 

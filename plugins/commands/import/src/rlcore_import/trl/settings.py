@@ -227,7 +227,7 @@ def dtype(run: Run, name: str) -> Outcome | Settings:
 def quantized(run: Run, name: str) -> Outcome | Settings:
     if not run.is_on(name):
         return implied("the base stays whole")
-    if not run.has_adapter or run.text("bnb_4bit_quant_type", "nf4") != "nf4":
+    if not run.is_on("use_peft") or run.text("bnb_4bit_quant_type", "nf4") != "nf4":
         return impossible("a base in four bits is NF4, below an adapter: --lora.rank")
     return {"trainer.quantize_base": "nf4"}
 

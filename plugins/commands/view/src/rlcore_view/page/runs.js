@@ -19,7 +19,7 @@ runList.show = async (main) => {
   const box = el("div", { class: "card scroll" }), count = el("span", { class: "muted" });
   let found = [];
   const search = el("input", {
-    type: "search", placeholder: "Find a name, model, status or tag", value: runList.filter, "aria-label": "Find a run",
+    type: "search", placeholder: "Name, model, status or tag", value: runList.filter, "aria-label": "Find a run",
     oninput: () => { runList.filter = search.value; fill(); },
   });
   const only = (places) => { state.shown.clear(); places.forEach((place) => choose(place)); showRuns(); fill(); };
