@@ -114,7 +114,7 @@ def test_samples_by_step_and_what_is_known_of_each_token(folder: Path) -> None:
     assert listed["rows"][3]["index"] == 3
     assert (listed["count"], listed["broken"]) == (4, 0)
     saved = answers.of("run/0/samples/rollout-2/3")["trajectory"]
-    assert saved["token_texts"] == ["[3]", "[4]", "[5]"]
+    assert saved["token_texts"] == ["(3,)", "(4,)", "(5,)"]
     assert saved["extras"] == {"advantages": [0.5, 0, -1], "trained_log_probs": [-0.25, 0, -2]}
     assert saved["spans"] == [[0, 2], [2, 3]]
     with pytest.raises(KeyError):
