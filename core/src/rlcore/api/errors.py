@@ -55,7 +55,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def with_place(error: BaseException) -> str:
+def located(error: BaseException) -> str:
     """What a plugin raised, in one line, and the last line of code outside of core.
 
     Lines of a module with `__tracebackhide__` do not count either: it only calls what a user wrote.
@@ -76,7 +76,7 @@ def faults_of(what: str) -> Iterator[None]:
     except RlcoreError:
         raise
     except (Exception, SystemExit) as error:  # a part does not end the run by itself
-        raise PluginError(f"{what} failed: {with_place(error)}.") from error
+        raise PluginError(f"{what} failed: {located(error)}.") from error
 
 
 def described(value: object) -> str:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from rlcore.api.ability import Ability
 from rlcore.api.columns import Input
 from rlcore.api.config import flag_name
-from rlcore.api.errors import ConfigError
 from rlcore.api.part import Part
 from rlcore.api.part_config import TrainerConfig
 from rlcore.api.run_config import RunConfig
 from rlcore.compose.resolved import Resolved
+from rlcore.compose.sentences import refuse
 
 LACKS: Mapping[Ability, str] = {
     Ability.RANKS: "has one rank",
@@ -48,8 +48,7 @@ def missing(trainer: Part[TrainerConfig], demands: Iterable[Demand]) -> Iterator
 
 def require(trainer: Part[TrainerConfig], demand: Demand) -> None:
     """`ConfigError` if `trainer` cannot do what is demanded."""
-    for sentence in missing(trainer, [demand]):
-        raise ConfigError(sentence)
+    refuse(missing(trainer, [demand]))
 
 
 def part_demands(resolved: Resolved) -> Iterator[Demand]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Inference, Resolved
+from rlcore.compose.sentences import refuse
 from rlcore.weights.experts_config import expert_count
 from rlcore.weights.fp8_config import fp8_block
 
@@ -24,8 +25,7 @@ def check_model(resolved: Resolved, config: Mapping[str, Any], role: str = "") -
 
 def check_context(chosen: Inference, config: Mapping[str, Any]) -> None:
     """The one check of `check_model` that an evaluation without a trainer needs."""
-    for sentence in _context_complaints(chosen, config):
-        raise ConfigError(sentence)
+    refuse(_context_complaints(chosen, config))
 
 
 def _longest(chosen: Inference) -> int:

@@ -28,7 +28,7 @@ from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
 from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
-from rlcore.compose.sentences import unread
+from rlcore.compose.sentences import refuse, unread
 from rlcore.config.fields import marked
 from rlcore.config.layers import Setting
 from rlcore.engines.engine import Engine
@@ -57,8 +57,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
     if run.debug.only == "rollout" and not run.checkpoints.save_rollouts_every:
         run = run.but(save_rollouts_every=1)
     resolved = replace(resolved, run=run)
-    for sentence in _complaints(resolved, settings, ranks, registry):
-        raise ConfigError(sentence)
+    refuse(_complaints(resolved, settings, ranks, registry))
     config = config_of(resolved.model)
     if config is not None:
         check_model(resolved, config)
@@ -78,8 +77,7 @@ def with_steps_of(resolved: Resolved, prompts: int) -> Resolved:
     if not run.epochs:
         return resolved
     counted = run.but(steps=math.ceil(run.epochs * prompts / run.data.prompts_per_step))
-    for sentence in role_checks.schedule_complaints(counted):
-        raise ConfigError(sentence)
+    refuse(role_checks.schedule_complaints(counted))
     return replace(resolved, run=counted)
 
 

@@ -4,8 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlcore.api.config import flag_name
+from rlcore.api.errors import ConfigError
 from rlcore.api.run_config import RunConfig
 from rlcore.config.layers import Setting
+
+
+def refuse(complaints: Iterable[str]) -> None:
+    """`ConfigError` with the first of `complaints`; none: there is nothing to refuse."""
+    for sentence in complaints:
+        raise ConfigError(sentence)
 
 
 def as_flag(value: Any) -> str:

@@ -9,6 +9,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.factory import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
 from rlcore.compose.resolved import Inference, Resolved
+from rlcore.compose.sentences import refuse
 from rlcore.engines.engine import Engine
 from rlcore.preparation.prepared import Prepared
 from rlcore_machine.network import is_free
@@ -51,8 +52,7 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
     """The fields of the engine's server, after checking that it is installed and knows them."""
     engine = chosen.engine.build()
     fields = chosen.engine_fields
-    for sentence in ability_complaints(chosen, engine):
-        raise ConfigError(sentence)
+    refuse(ability_complaints(chosen, engine))
     for name, column in REPLAYS.items():
         if column not in chosen.run.loss.replayed:
             continue

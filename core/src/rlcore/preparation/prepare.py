@@ -23,7 +23,7 @@ from rlcore.compose.model_checks import check_context, check_model
 from rlcore.compose.models import read_config
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.run_checks import with_steps_of
-from rlcore.compose.sentences import unread
+from rlcore.compose.sentences import refuse, unread
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.plugins.factories import check_factory
 from rlcore.preparation import data_checks
@@ -130,8 +130,7 @@ def _evals(resolved: Resolved, prompts: Prompts) -> tuple[PreparedEval, ...]:
     every = (*held, *asked_for(resolved, held))
     evals = () if run.debug.only or resolved.producer.config.makes_batches else every
     ends = () if resolved.trains_on is TrainsOn.ROLLOUTS else ("stop", "stop_token_ids")
-    for fault in () if evals else unread(run, ("eval_engines", *ends), "nothing is evaluated; leave it out"):
-        raise ConfigError(fault)
+    refuse(() if evals else unread(run, ("eval_engines", *ends), "nothing is evaluated; leave it out"))
     return evals
 
 

@@ -10,15 +10,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from rlcore.api.errors import (
-    NotFiniteError,
-    PluginError,
-    RlcoreError,
-    described,
-    one_line,
-    returned,
-    with_place,
-)
+from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError, described, located, one_line, returned
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, Generator
 from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts
 from rlcore.api.part import Part, built, keep_name, kept_name
@@ -108,7 +100,7 @@ def blamed(name: str) -> Iterator[None]:
         # task of the generator's own.
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        raise PluginError(f"The generator {name} failed: {with_place(error)}.") from error
+        raise PluginError(f"The generator {name} failed: {located(error)}.") from error
 
 
 def check_samples(whose: str, made: Iterable[object]) -> None:

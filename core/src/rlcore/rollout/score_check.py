@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat, SupportsIndex
 
-from rlcore.api.errors import described, returned, with_place
+from rlcore.api.errors import described, located, returned
 from rlcore.api.types import Sample, Score
 
 
@@ -47,7 +47,7 @@ def checked_scores(
 def failure_of(error: Exception) -> Failure:
     """The failure for an error."""
     trace = "".join(traceback.format_exception(error))
-    return Failure(kind=type(error).__name__, reason=with_place(error), trace=trace)
+    return Failure(kind=type(error).__name__, reason=located(error), trace=trace)
 
 
 def checked_score(score: object, sample: Sample, ends: tuple[float, float] | None = None) -> ScoreOrFailure:

@@ -9,10 +9,26 @@ import pytest
 from rlcore.api.errors import ConfigError
 from rlcore.plugins.loader import load
 from rlcore_import.arguments import Arguments, of_words
+from rlcore_import.frameworks import FRAMEWORKS
 from rlcore_import.slime.translate import translate
 from rlcore_import.translation import FlagVerdict
 
 REGISTRY = load().registry
+
+
+CASES = [
+    (framework, *case)
+    for framework, cases in json.loads(Path(__file__).with_name("settings_of_flags.json").read_text()).items()
+    for case in cases.items()
+]
+"""Of each framework, flags and the settings that they mean together; null: such a setting is not there."""
+
+
+@pytest.mark.parametrize(("framework", "text", "expected"), CASES)
+def test_flags_mean_together(framework: str, text: str, expected: dict[str, Any]) -> None:
+    chosen = FRAMEWORKS[framework]()
+    found = chosen.translate(chosen.read(tuple(text.split()), {}), REGISTRY).settings
+    assert {name: found.get(name) for name in expected} == expected
 
 
 def settings(text: str) -> dict[str, Any]:
@@ -22,152 +38,6 @@ def settings(text: str) -> dict[str, Any]:
 def verdict(text: str, flag: str) -> FlagVerdict:
     rows = translate(of_words(text.split()), REGISTRY).rows
     return next(row.outcome.verdict for row in rows if row.flag == flag)
-
-
-ICEPOP = "slime.backends.megatron_utils.loss.icepop_function"
-CASES: dict[str, dict[str, Any]] = {
-    "--lr 1e-6": {
-        "algo": "grpo",
-        "placement": "split",
-        "group_size": 1,
-        "seed": 1234,
-        "loss.clip_high": 0.2,
-        "engine.publish": "broadcast",
-        "lr_schedule": "linear",
-    },
-    "--actor-num-nodes 4 --actor-num-gpus-per-node 8 --colocate --rollout-num-gpus-per-engine 16": {
-        **{"ranks": 32, "placement": "colocate", "sleep": "all", "engines": 2},
-        **{"sglang.tp_size": 16, "sglang.nnodes": 2},
-    },
-    "--colocate --no-offload-train": {"sleep": "none"},
-    "--rollout-num-gpus 8 --rollout-num-gpus-per-engine 4 --sglang-pp-size 2": {
-        **{"engines": 2, "sglang.tp_size": 2, "sglang.pp_size": 2},
-    },
-    "--prefill-num-servers 1 --rollout-num-gpus 8 --rollout-num-gpus-per-engine 2": {
-        **{"engines": None, "engine_group": ["prefill=1", "decode=3"], "router": "cache_aware"},
-        "engine_group.decode.disaggregation_mode": "decode",
-    },
-    "--num-experts 8 --tensor-model-parallel-size 4": {"megatron.expert_tensor_parallel_size": 4},
-    "train_async.py --lr 1": {"max_staleness": 1},
-    "--fully-async --pause-generation-mode in_place": {"max_staleness": 2, "on_publish": "in_place"},
-    "train_async.py --fully-async --max-weight-staleness 3": {"max_staleness": 3, "on_publish": None},
-    "--max-weight-staleness 3 --pause-generation-mode abort": {"max_staleness": None, "on_publish": None},
-    "--eval-num-gpus 8 --rollout-num-gpus-per-engine 4 --rollout-num-gpus 8": {"eval_engines": 2},
-    "--prompt-data a.jsonl@[0:10]": {"data": "a.jsonl[0:10]"},
-    "--rollout-batch-size 16 --n-samples-per-prompt 4 --global-batch-size 32": {"minibatches": 2},
-    "--num-steps-per-rollout 4 --rollout-batch-size 16": {"minibatches": 4},
-    "--num-steps-per-rollout 4 --lr-warmup-iters 8 --critic-lr-warmup-iters 4 --critic-lr 1e-5": {
-        **{"warmup_steps": 2, "critic.warmup_steps": 1, "critic.lr": 1e-5},
-    },
-    "--lr-decay-style constant": {"lr_schedule": "constant"},
-    "--dynamic-sampling-filter-path "
-    "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std": {"max_refills": 100},
-    "--advantage-estimator cispo --eps-clip 5.0": {"loss.clip_low": 1.0, "loss.clip_high": 5.0},
-    "--eval-prompt-data aime.24 F.jsonl@[0:4]": {"eval.aime_24.data": "F.jsonl[0:4]"},
-    "--max-tokens-per-gpu 4096 --context-parallel-size 4 --rollout-max-response-len 8192": {
-        "tokens_per_rank": 16384
-    },
-    "--max-tokens-per-gpu 4096 --rollout-max-response-len 8192": {"tokens_per_rank": 8192 + 1024},
-    "--advantage-estimator gspo --eps-clip 4e-4": {
-        **{"algo": "gspo", "loss.clip_low": 4e-4, "loss.clip_high": 4e-4},
-    },
-    "--eps-clip 0.2 --eps-clip-high 0.28 --eps-clip-c 3": {
-        **{"loss.clip_low": 0.2, "loss.clip_high": 0.28, "loss.dual_clip": 3},
-    },
-    "--use-kl-loss --kl-loss-coef 0.01 --kl-loss-type low_var_kl": {
-        **{"kl_coef": 0.01, "kl_place": "loss", "kl_estimator": "low_var_kl"},
-    },
-    "--kl-coef 0.01": {"kl_coef": 0.01, "kl_place": "reward", "kl_estimator": "k1"},
-    "--use-tis --tis-clip 3 --tis-clip-low 0.5": {
-        **{"correction": ["tis"], "correction.tis.high": 3, "correction.tis.low": 0.5},
-    },
-    f"--use-tis --custom-tis-function-path {ICEPOP} --use-opsm --num-steps-per-rollout 2": {
-        **{"correction": ["icepop", "opsm"], "correction.icepop.high": 2, "correction.opsm.delta": 1e-4},
-    },
-    "--use-opd --opd-type megatron --opd-teacher-load T --opd-kl-coef 0.5": {
-        **{"distill_coef": 0.5, "teacher.model": "T"},
-    },
-    "--use-opd --opd-type sglang --rm-url http://t:1/generate": {"teacher.url": "http://t:1"},
-    "--use-opd --opd-kl-coef 2 --opd-teacher-key teacher --opd-teacher-urls "
-    "math=http://m:1/generate default=http://d:2/generate": {
-        **{"distill_coef": 2, "teacher.math.url": "http://m:1", "teacher.url": "http://d:2"},
-    },
-    "--partial-rollout --over-sampling-batch-size 64 --rollout-batch-size 32": {
-        **{"partial_rollouts": True, "max_staleness": 1, "over_sample": 2.0},
-    },
-    "--partial-rollout --mask-offpolicy-in-partial-rollout": {"mask_stale_tokens": True},
-    "--disable-rewards-normalization": {"advantage": "reinforce", "advantage.baseline": False},
-    "--disable-grpo-std-normalization --normalize-advantages": {
-        **{"advantage.std": False, "whiten_advantages": True},
-    },
-    "--lora-rank 8 --lora-alpha 16 --target-modules q_proj v_proj": {
-        **{"lora.rank": 8, "lora.alpha": 16, "lora.targets": ["q_proj", "v_proj"]},
-    },
-    "--rm-type boxed_math": {"reward": ["math"], "reward.math.boxed": True},
-    "--rm-type remote_rm --rm-url http://x": {"reward": ["remote"], "reward.remote.url": "http://x"},
-    "--eval-prompt-data a A.jsonl B-2 b --n-samples-per-eval-prompt 4 --rollout-top-k -1 --input-key q": {
-        **{"eval.a.data": "A.jsonl", "eval.b_2.data": "b", "eval.b_2.samples": 4, "top_k": 0},
-        **{"eval.a.top_k": 0, "eval.a.source.prompt_key": "q", "source.prompt_key": "q"},
-    },
-    "--loss-type sft_loss --max-tokens-per-gpu 4096 --input-key messages": {
-        **{"algo": "sft", "source.messages_key": "messages", "max_prompt_tokens": 2048},
-        **{"max_response_tokens": 2048, "tokens_per_rank": 4096},
-    },
-    "--tensor-model-parallel-size 1 --sequence-parallel": {},
-    "--num-layers 48 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 6": {
-        "megatron.virtual_pipeline_model_parallel_size": 2
-    },
-    "--freeze-params-name-list embed head": {
-        **{"model_hook": ["freeze"], "model_hook.freeze.pattern": ["embed", "head"]},
-    },
-    "--use-wandb --wandb-team t --wandb-exp-name n --use-tensorboard --use-mlflow": {
-        **{"tracker": ["wandb", "tensorboard", "mlflow"]},
-        **{"tracker.wandb.entity": "t", "tracker.wandb.run_name": "n"},
-    },
-    "--use-pytorch-profiler --profile-step-start 3 --profile-step-end 5": {"profile_steps": "3-4"},
-    "--debug-rollout-only": {"only": "rollout"},
-    "--rollout-max-context-len 8192 --rollout-max-response-len 2048": {"max_prompt_tokens": 6144},
-    "--rollout-max-context-len 8192 --rollout-max-prompt-len 512": {"max_prompt_tokens": 512},
-    "--rollout-stop 42 </s>": {"stop": ["42", "</s>"], "shuffle": False},
-    "--rollout-shuffle": {"shuffle": True},
-    "--advantage-estimator ppo --lr 2e-6": {
-        **{"advantage.lam": 1.0, "critic.lr": 2e-6, "whiten_advantages": False, "normalizer": "per_rollout"}
-    },
-    "--advantage-estimator ppo --lambd 0.9 --normalize-advantages --calculate-per-token-loss": {
-        **{"advantage.lam": 0.9, "whiten_advantages": True, "normalizer": "per_token"}
-    },
-    "--advantage-estimator ppo --critic-num-nodes 2 --actor-num-gpus-per-node 4": {"critic.ranks": 8},
-    "--critic-num-nodes 2 --critic-num-gpus-per-node 4": {"critic.ranks": None},
-    "--update-weight-transfer-mode disk-delta": {"engine.publish": "delta"},
-    "--use-session-server v2": {"generator": "session"},
-    "--rollout-external-engine-addrs a:1 http://b:2": {"engine_url": ["http://a:1", "http://b:2"]},
-    "--update-weight-buffer-size 536870912 --update-weight-transport disk": {
-        **{"engine.bucket_mb": 512, "engine.publish": "disk"},
-    },
-    '--apply-chat-template-kwargs {"enable_thinking":false}': {
-        "source.chat_template_kwargs": {"enable_thinking": False}
-    },
-    "--num-experts 8 --moe-router-dtype fp32": {"megatron.moe_router_dtype": "fp32"},
-    "--moe-aux-loss-coeff 0.01 --moe-router-load-balancing-type seq_aux_loss": {
-        **{"megatron.moe_aux_loss_coeff": 0.01, "megatron.moe_router_load_balancing_type": "seq_aux_loss"},
-    },
-    "--enable-mtp-training --mtp-num-layers 1": {
-        **{"megatron.mtp_num_layers": 1, "megatron.mtp_loss_scaling_factor": 0.2},
-    },
-    "--enable-mtp-training --mtp-num-layers 1 --mtp-loss-scaling-factor 0.3": {
-        **{"megatron.mtp_num_layers": 1, "megatron.mtp_loss_scaling_factor": 0.3},
-    },
-    "--mtp-num-layers 1": {"megatron.mtp_num_layers": None, "megatron.mtp_loss_scaling_factor": None},
-    "--sglang-speculative-algorithm EAGLE --sglang-enable-dp-attention": {
-        **{"sglang.speculative_algorithm": "EAGLE", "sglang.enable_dp_attention": True},
-    },
-}
-
-
-@pytest.mark.parametrize("text", CASES)
-def test_flags_mean_together(text: str) -> None:
-    found = settings(text)
-    assert {name: found.get(name) for name in CASES[text]} == CASES[text]
 
 
 def test_nothing_is_set_where_nothing_is_meant() -> None:
