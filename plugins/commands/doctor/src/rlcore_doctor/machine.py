@@ -43,7 +43,7 @@ def torch() -> Iterator[Diagnosis]:
         import torch
     except Exception as error:
         remedy = "Install torch>=2.11: `make setup` in a clone, else `pip install torch`."
-        yield Diagnosis(what="torch", found=f"cannot be imported: {_said(error)}", remedy=remedy)
+        yield Diagnosis(what="torch", found=f"cannot be imported: {_text(error)}", remedy=remedy)
         return
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for the CPU"
     seen = torch.cuda.is_available()
@@ -148,7 +148,7 @@ def _gpu_names() -> list[str]:
     )
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
