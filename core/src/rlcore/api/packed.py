@@ -51,9 +51,9 @@ class Packed(Sequence[N]):
 
     @classmethod
     def _of(cls, numbers: array[N]) -> Self:
-        made = cls.__new__(cls)
-        made._array = numbers
-        return made
+        packed = cls.__new__(cls)
+        packed._array = numbers
+        return packed
 
     @classmethod
     def joined(cls, rows: Iterable[Iterable[N]]) -> bytes:

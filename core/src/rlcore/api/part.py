@@ -49,31 +49,31 @@ def built(part: Part, kind: str, method: str = "") -> Any:
     """The object of a part. Its faults are told as its own. PluginError where it has no `method`."""
     whose = f"The {kind} {part.name!r}"
     with faults_of(whose):
-        made = part.build()
-    if method and not callable(getattr(made, method, None)):
-        raise PluginError(f"{whose} is {described(made)} without a method {method!r}, which it needs.")
-    keep_name(made, part.name)
-    return made
+        target = part.build()
+    if method and not callable(getattr(target, method, None)):
+        raise PluginError(f"{whose} is {described(target)} without a method {method!r}, which it needs.")
+    keep_name(target, part.name)
+    return target
 
 
-def keep_name(made: object, name: str) -> None:
-    """Let `part_name` know the part `made` by `name`."""
+def keep_name(target: object, name: str) -> None:
+    """Let `part_name` know the part `target` by `name`."""
     with suppress(AttributeError, TypeError):  # what takes no attribute is named by its class
-        setattr(made, _NAME, name)
+        setattr(target, _NAME, name)
 
 
-def kept_name(made: object) -> str | None:
+def kept_name(target: object) -> str | None:
     """The name that `keep_name` kept, if there is one."""
-    name = getattr(made, _NAME, None)
+    name = getattr(target, _NAME, None)
     return name if isinstance(name, str) else None
 
 
-def part_name(made: object) -> str:
+def part_name(target: object) -> str:
     """The name of a `built` part in quotes, as users chose it; of another object, `package.module.Class`."""
-    name = kept_name(made)
+    name = kept_name(target)
     if name is not None:
         return repr(name)
-    named: Any = made if inspect.isfunction(made) else type(made)
+    named: Any = target if inspect.isfunction(target) else type(target)
     return f"{named.__module__}.{named.__qualname__}"
 
 
@@ -106,8 +106,8 @@ class RewardPart(Part[RewardConfig]):
     def build(self, **known: Any) -> Any:
         """`factory(config, …)` with those of `known` for which it has a parameter."""
         factory = self.load()
-        asked = inspect.signature(factory).parameters
-        return factory(self.config, **{name: value for name, value in known.items() if name in asked})
+        parameters = inspect.signature(factory).parameters
+        return factory(self.config, **{name: value for name, value in known.items() if name in parameters})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,9 +36,9 @@ class AsksServer(Config):
 
     def served(self, address: str, token: str, model_path: str) -> Self:
         """The same, of the run's own server at `address`, which serves the model of `model_path`."""
-        made = self.model_copy(update=self._of_server(address, model_path))
-        made._held_token = token
-        return made
+        config = self.model_copy(update=self._of_server(address, model_path))
+        config._held_token = token
+        return config
 
     def _of_server(self, address: str, model_path: str) -> dict[str, str]:
         """The settings that a server of the run gives."""

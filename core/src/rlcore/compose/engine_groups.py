@@ -18,10 +18,10 @@ FLAG = flag_name(ENGINE_GROUP)
 def engine_groups(run: RunConfig) -> dict[str, int]:
     """Name → engines of each group, in the order of the engines. Raises `ConfigError`."""
     expected = "NAME=N, with a name of lower-case letters, digits and underscores, and at least one engine"
-    given = assigned(
+    sizes = assigned(
         FLAG, run.serving.engine_group, expected, lambda count: count.isdecimal() and int(count) > 0
     )
-    return {name: int(count) for name, count in given.items()}
+    return {name: int(count) for name, count in sizes.items()}
 
 
 def assigned(

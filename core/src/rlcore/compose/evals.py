@@ -116,14 +116,14 @@ def without_short_forms(layer: Layer, registry: Registry) -> Layer:
     written_as = dict(layer.written_as)
     sources: dict[str, tuple[str, Any]] = {}
     for key, value in layer.values.items():
-        for made, where in _plain(key, value, layer, registry):
-            values[made] = where
-            if made != key:
-                written_as[made] = key
-            if (match := _SOURCE.fullmatch(made)) is None:
+        for setting, where in _plain(key, value, layer, registry):
+            values[setting] = where
+            if setting != key:
+                written_as[setting] = key
+            if (match := _SOURCE.fullmatch(setting)) is None:
                 continue
-            first = sources.setdefault(match["name"], (made, where))
-            if first != (made, where):
+            first = sources.setdefault(match["name"], (setting, where))
+            if first != (setting, where):
                 both = f"{layers.shown(first[1])} and {layers.shown(where)}"
                 raise ConfigError(f"{layer.at(key)}: {both} are both named {match['name']!r}; rename one.")
     return replace(layer, values=values, written_as=written_as)

@@ -97,8 +97,8 @@ def fields_of(name: str, chosen: Inference) -> Mapping[str, Any]:
 
 def frozen_complaints(chosen: Inference) -> Iterator[str]:
     """Unknown names, models that nothing asks, and fields for an engine that takes none."""
-    models, asked = frozen_models(chosen.run), list(uses(chosen))
-    for use in asked:
+    models, users = frozen_models(chosen.run), list(uses(chosen))
+    for use in users:
         if use.name not in models:
             guess = did_you_mean(use.name, models)
             yield (
@@ -106,7 +106,7 @@ def frozen_complaints(chosen: Inference) -> Iterator[str]:
                 f"{use.name}=MODEL.{guess}"
             )
     for name in models:
-        if name not in {use.name for use in asked}:
+        if name not in {use.name for use in users}:
             yield (
                 f"--frozen: found {name!r}, which nothing asks; give frozen:{name} where the URL of a server "
                 "is expected, as to --reward.judge.url, or leave it out."
@@ -120,12 +120,12 @@ def check_frozen(chosen: Inference) -> None:
 
     Hub ids are left for the start of the run, which fetches them.
     """
-    asked = list(uses(chosen))
+    users = list(uses(chosen))
     for name, model in frozen_models(chosen.run).items():
         at = f"--frozen {name}={model}"
         directory = frozen_directory(at, model)
         if directory is not None:
-            named = [use for use in asked if use.name == name]
+            named = [use for use in users if use.name == name]
             check_frozen_config(at, read_config(directory, at), named, chosen.context_length)
 
 
@@ -139,13 +139,13 @@ def frozen_directory(at: str, model: str) -> Path | None:
     return None
 
 
-def check_frozen_config(at: str, config: Mapping[str, Any], asked: Iterable[FrozenUse], longest: int) -> None:
+def check_frozen_config(at: str, config: Mapping[str, Any], users: Iterable[FrozenUse], longest: int) -> None:
     """`ModelError` where the model of this config.json cannot give what it is asked for.
 
     `longest`: tokens of the longest sample of the run.
     """
     classifier = classifier_of(config)
-    for use in asked:
+    for use in users:
         _check_kind(at, use, classifier)
         if isinstance(use.config, AsksScores):
             _check_scores(at, use, use.config, config)
@@ -175,11 +175,11 @@ def _check_kind(at: str, use: FrozenUse, classifier: str | None) -> None:
     )
 
 
-def _check_scores(at: str, use: FrozenUse, asked: AsksScores, config: Mapping[str, Any]) -> None:
+def _check_scores(at: str, use: FrozenUse, reward: AsksScores, config: Mapping[str, Any]) -> None:
     """A classifier with several labels has several scores, and `label` says which one is the reward."""
     count, flag = scores_of(config), f"{use.at.removesuffix('url')}label"
-    if asked.label is None and count != 1:
+    if reward.label is None and count != 1:
         raise ModelError(f"{at}: it gives {count} scores; say by {flag} which of them counts, from 0.")
-    if asked.label is not None and asked.label >= count:
+    if reward.label is not None and reward.label >= count:
         scores = f"{count} scores, the first of them 0" if count > 1 else "one score, 0"
-        raise ModelError(f"{at}: {flag} is {asked.label}, but it gives {scores}.")
+        raise ModelError(f"{at}: {flag} is {reward.label}, but it gives {scores}.")

@@ -47,28 +47,28 @@ class FoundModel:
         return self.entry.record
 
 
-def find(name: str, registry: Registry, asked: str) -> FoundModel:
+def find(name: str, registry: Registry, flag: str) -> FoundModel:
     """The family of `name`. Raises `ModelError`."""
     if name in registry.names(Kind.MODEL):
-        preset = FoundModel(entry=registry.find(Kind.MODEL, name, asked), name=name, path=None)
+        preset = FoundModel(entry=registry.find(Kind.MODEL, name, flag), name=name, path=None)
         if preset.family.preset is None:
-            raise ModelError(f"{asked}: {name!r} has no preset, expected a directory or a hub id.")
+            raise ModelError(f"{flag}: {name!r} has no preset, expected a directory or a hub id.")
         return preset
     if Path(name).is_dir():
         path = str(Path(name).resolve())
-        entry = claimant(read_config(path, asked), registry, f"{asked}: {path}/config.json")
+        entry = claimant(read_config(path, flag), registry, f"{flag}: {path}/config.json")
         return FoundModel(entry=entry, name=path, path=path)
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ModelError(f"{asked}: found {name!r}, which is no directory.")
+        raise ModelError(f"{flag}: found {name!r}, which is no directory.")
     sizes = published_sizes(registry)
     if name in sizes:
-        name = str(read_config(sizes[name], asked)[HUB_ID])
+        name = str(read_config(sizes[name], flag)[HUB_ID])
     if "/" in name:
-        path = hub_config(name, registry, asked)
-        entry = claimant(read_config(path, asked), registry, f"{asked}: {path}")
+        path = hub_config(name, registry, flag)
+        entry = claimant(read_config(path, flag), registry, f"{flag}: {path}")
         return FoundModel(entry=entry, name=name, path=path, hub=True, is_size=Path(path) in sizes.values())
     near = did_you_mean(name, [*_presets(registry), *sizes])
-    raise ModelError(f"{asked}: found {name!r}, expected {offer(registry)}.{near}{registry.broken_note()}")
+    raise ModelError(f"{flag}: found {name!r}, expected {offer(registry)}.{near}{registry.broken_note()}")
 
 
 def published_sizes(registry: Registry) -> dict[str, Path]:
@@ -95,10 +95,10 @@ def _presets(registry: Registry) -> list[str]:
     return [family.name for family in families(registry) if family.preset]
 
 
-def download(name: str, asked: str = "--model") -> str:
+def download(name: str, flag: str = "--model") -> str:
     """Fetch every file of a hub id that is needed, and give the directory.
 
-    ModelError, which names `asked`.
+    ModelError, which names `flag`.
     """
     from huggingface_hub import snapshot_download
 
@@ -107,18 +107,18 @@ def download(name: str, asked: str = "--model") -> str:
     try:
         return str(snapshot_download(name, allow_patterns=kinds))
     except Exception as error:
-        raise ModelError(_hub_sentence(asked, name, error)) from error
+        raise ModelError(_hub_sentence(flag, name, error)) from error
 
 
 def adopted(
-    path: str | Path, families: Iterable[ModelFamily], asked: str = "--model", cache: Path | None = None
+    path: str | Path, families: Iterable[ModelFamily], flag: str = "--model", cache: Path | None = None
 ) -> Path:
     """The directory from which the model in `path`, or of that config.json, is read.
 
     It is another one where a family of `families` that claims the model adopts it (`ModelFamily.adopt`).
-    `cache`: the folder for copies; None: the user's. ModelError, which names `asked`.
+    `cache`: the folder for copies; None: the user's. ModelError, which names `flag`.
     """
-    path, architecture = Path(path), architecture_of(read_config(path, asked))
+    path, architecture = Path(path), architecture_of(read_config(path, flag))
     for family in families:
         if family.adopt and architecture in family.architectures:
             folder = path.parent if path.is_file() else path
@@ -126,14 +126,14 @@ def adopted(
     return path
 
 
-def directory_of(model: str, families: Iterable[ModelFamily], asked: str = "--model") -> Path:
+def directory_of(model: str, families: Iterable[ModelFamily], flag: str = "--model") -> Path:
     """Where a directory or a hub id, which is downloaded, is read from (`adopted`). ModelError."""
-    return adopted(model if Path(model).is_dir() else download(model, asked), families, asked)
+    return adopted(model if Path(model).is_dir() else download(model, flag), families, flag)
 
 
-def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
+def read_config(path: str | Path, flag: str = "--model") -> Mapping[str, Any]:
     """config.json of the Hugging Face directory `path`, or that file itself. Raises `ModelError`, which names
-    the flag `asked`.
+    the flag `flag`.
 
     Where the decoder is a part of a larger model, its fields (`text_config`) stand among the model's own.
     """
@@ -148,17 +148,17 @@ def read_config(path: str | Path, asked: str = "--model") -> Mapping[str, Any]:
             if (folder / marker).is_file():
                 way = f"rlcore {command} {folder} OUT"
                 what = f"{folder} is a {named}; write its model out by {way}, and name OUT."
-        raise ModelError(f"{asked}: {what}") from error
+        raise ModelError(f"{flag}: {what}") from error
     except ValueError as error:
-        raise ModelError(f"{asked}: {file} is broken JSON ({error}).") from error
+        raise ModelError(f"{flag}: {file} is broken JSON ({error}).") from error
     if not isinstance(config, dict):
-        raise ModelError(f"{asked}: {file} holds no table.")
+        raise ModelError(f"{flag}: {file} holds no table.")
     text = config.get("text_config")
     config = {**text, **config} if isinstance(text, dict) else config
     for name, (least, most) in BOUNDS.items():
         value = config.get(name)
         if isinstance(value, int | float) and not least <= value <= most:
-            raise ModelError(f"{asked}: {file} has {name} {value}, expected {least} to {most}.")
+            raise ModelError(f"{flag}: {file} has {name} {value}, expected {least} to {most}.")
     return config
 
 
@@ -172,13 +172,13 @@ def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
     if not (wanted := architecture_of(config)):
         raise ModelError(f"{at} names no architecture.")
     claims = [(name, family.name) for family in families(registry) for name in family.architectures]
-    known = dict.fromkeys(name for name, _ in claims)
-    claimed = wanted if wanted in known else ANY_OTHER
+    names = dict.fromkeys(name for name, _ in claims)
+    claimed = wanted if wanted in names else ANY_OTHER
     claimants = [registry.find(Kind.MODEL, family, at) for name, family in claims if name == claimed]
     if not claimants:
         raise ModelError(
-            f"{at} names {wanted!r}, expected one of {', '.join(known) or 'none'}."
-            f"{did_you_mean(wanted, known)}{registry.broken_note()}"
+            f"{at} names {wanted!r}, expected one of {', '.join(names) or 'none'}."
+            f"{did_you_mean(wanted, names)}{registry.broken_note()}"
         )
     if len(claimants) > 1:  # the order of installation must not decide
         rivals = " and ".join(f"{entry.record.name} ({entry.provider})" for entry in claimants)
@@ -188,7 +188,7 @@ def claimant(config: Mapping[str, Any], registry: Registry, at: str) -> Entry:
     return claimants[0]
 
 
-def hub_config(name: str, registry: Registry, asked: str) -> str:
+def hub_config(name: str, registry: Registry, flag: str) -> str:
     """The config.json of a hub id. Raises `ModelError`.
 
     Where the hub does not give it, that of an earlier download or of the published size with this id.
@@ -207,10 +207,10 @@ def hub_config(name: str, registry: Registry, asked: str) -> str:
         return str(hf_hub_download(name, "config.json", local_files_only=unreached is not None))
     except Exception as error:
         for file in published_sizes(registry).values():
-            if read_config(file, asked).get(HUB_ID) == name:
+            if read_config(file, flag).get(HUB_ID) == name:
                 return str(file)
-        raise ModelError(_hub_sentence(asked, name, unreached or error)) from error
+        raise ModelError(_hub_sentence(flag, name, unreached or error)) from error
 
 
-def _hub_sentence(asked: str, name: str, error: Exception) -> str:
-    return f"{asked}: {name!r} is no directory here and could not be had from the hub: {first_line(error)}."
+def _hub_sentence(flag: str, name: str, error: Exception) -> str:
+    return f"{flag}: {name!r} is no directory here and could not be had from the hub: {first_line(error)}."

@@ -81,13 +81,13 @@ class Inference:
 
     def parts(self) -> list[Part]:
         """Every part that is chosen, those of the evaluations too."""
-        own = [
+        parts = [
             part
             for evaluation in self.evals
             for part in (evaluation.source, evaluation.reward, evaluation.generator)
             if part
         ]
-        return [*own, self.generator, self.engine, self.cluster, *self.rewards]
+        return [*parts, self.generator, self.engine, self.cluster, *self.rewards]
 
     def flat_rewards(self) -> dict[str, Any]:
         """The rewards, their weights and their settings, by dotted names."""
@@ -209,7 +209,7 @@ class Resolved(Inference):
             self.engine.config.table: self.engine_fields,
             "frozen": self.frozen_fields,
             "engine_group": self.group_fields,
-            **{f"{role}.{self.trainer.config.table}": own for role, own in self.role_fields.items()},
+            **{f"{role}.{self.trainer.config.table}": fields for role, fields in self.role_fields.items()},
         }
         for table, fields in passed.items():
             flat |= {f"{table}.{key}": value for key, value in fields.items()}

@@ -48,8 +48,8 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
         run = run.but(ranks=ranks)
     # Absolute, so that a resume finds them from any working directory.
     names = ("weights", "engine_weights_dir", "lora.from", *(f"{role}.model" for role in ROLES))
-    values, own = run.values(), ("", START, BASE)
-    paths = {name: str(Path(values[name]).resolve()) for name in names if values[name] not in own}
+    values, words = run.values(), ("", START, BASE)
+    paths = {name: str(Path(values[name]).resolve()) for name in names if values[name] not in words}
     run = run.but(**paths, frozen=with_absolute_paths(run.serving.frozen))
     groups = engine_groups(run)
     if groups and "engines" not in settings:
@@ -63,7 +63,7 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
         check_model(resolved, config)
         for role in resolved.role_fields:
             # A role that names a model of its own is checked when that is read, before the run starts.
-            if resolved.run.roles[role].model in own:
+            if resolved.run.roles[role].model in words:
                 check_model(resolved, config, role)
     return resolved
 

@@ -182,10 +182,10 @@ class Selection:
 
     def settings(self) -> dict[str, Setting]:
         """The merged settings. Raises `ConfigError` for a name that nothing reads."""
-        known = set(self.known())
+        names = set(self.known())
         for layer in self.layers:
             for name in layer.values:
-                is_known = name in known or named_field(RunConfig, name) is not None
+                is_known = name in names or named_field(RunConfig, name) is not None
                 if not is_known and not self.passes_through(name, layer):
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
@@ -253,8 +253,8 @@ class Selection:
         """The sentence for a name that nothing reads. `options`, which are no settings, may be meant too."""
         if name in self.chosen_otherwise():
             return f"{layer.at(name)} is what {layer.at(self.chosen_otherwise()[name])} says; leave it out."
-        known = self.known()
-        if name in known:
+        names = self.known()
+        if name in names:
             return f"--{name} is spelled {flag_name(name)}."
         owner = self._unselected_owner(name)
         if owner:
@@ -263,11 +263,11 @@ class Selection:
         # A field of a library is typed as a flag, with dashes.
         underscored = name.replace("-", "_")
         is_field = underscored != name and self.passes_through(underscored, layer)
-        meant = underscored if is_field else self._called_elsewhere(name, known)
+        meant = underscored if is_field else self._called_elsewhere(name, names)
         note = "" if meant else self.foreign_note(name)
         meant = meant or (None if note else self._dotted(name))
         table, _, last = name.rpartition(".")
-        if table and not (meant or note) and last in known:
+        if table and not (meant or note) and last in names:
             place = " above the first [table]" if layer.label else ""
             hint = f" Did you mean {shown(last)!r}{place}?"
         elif meant:
@@ -275,7 +275,7 @@ class Selection:
         else:
             hint = (
                 note
-                or did_you_mean(shown(name), [*map(shown, known), *options])
+                or did_you_mean(shown(name), [*map(shown, names), *options])
                 or self.foreign_note(name, fnmatch)
             )
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
@@ -285,19 +285,19 @@ class Selection:
         same = (one for one in self.registry.foreign() if (one.name, one.setting) == (name, setting))
         return next((f" ({one.hint})" for one in same if one.hint), "")
 
-    def _called_elsewhere(self, name: str, known: Collection[str]) -> str | None:
+    def _called_elsewhere(self, name: str, names: Collection[str]) -> str | None:
         """The setting that another framework calls `name`, or the one that `name` is the last word of."""
         tables = {config.table: config.synonyms for _, config in self.passing()}
         ours_of = {
             foreign.name: foreign.setting
             for foreign in self.registry.foreign()
-            if foreign.setting in known or foreign.setting.partition(".")[0] in tables
+            if foreign.setting in names or foreign.setting.partition(".")[0] in tables
         }
         # Later ones win: a part's own synonym is nearer to what is meant than a word of any framework.
         ours_of |= OTHER_NAMES
         for table, synonyms in tables.items():
             ours_of |= {theirs: f"{table}.{ours}" for theirs, ours in synonyms.items()}
-        return ours_of.get(name) or next((key for key in known if key.endswith(f".{name}")), None)
+        return ours_of.get(name) or next((key for key in names if key.endswith(f".{name}")), None)
 
     def _dotted(self, name: str) -> str | None:
         """A setting that is spelled without the dot, of a table, selected or not; or a table's first one."""

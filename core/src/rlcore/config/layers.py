@@ -65,10 +65,10 @@ def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "
 
     Raises `ConfigError`: one sentence that names the setting, what was found and what was expected.
     """
-    given = of_table(table, settings) if table else settings
+    entries = of_table(table, settings) if table else settings
     raw: dict[str, Any] = {}
     fields = fields_of(config)
-    for key, setting in given.items():
+    for key, setting in entries.items():
         field = fields.get(key) or named_field(config, key)
         if field is None:
             continue

@@ -24,23 +24,23 @@ NONE = "none"
 """How a file writes None."""
 
 
-def read_settings(path: Path, asked: str = "--config") -> dict[str, Any]:
+def read_settings(path: Path, flag: str = "--config") -> dict[str, Any]:
     """The flat settings of a file: `steps`, `loss` (a choice), `loss.clip_high`, `filter.zero_std.eps`.
 
-    Raises `ConfigError`. `asked`: the flag that names the file, for the error.
+    Raises `ConfigError`. `flag`: the flag that names the file, for the error.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors of Windows put a mark in front
         return dict(flatten(tomllib.loads(text)))
     except OSError as error:
-        raise ConfigError(f"{asked} {path}: {error.strerror or error}.") from error
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         way = (
             "; set a key once, and a part with a table by its `name`"
             if "overwrite a value" in str(error)
             else ""
         )
-        raise ConfigError(f"{asked} {path}: found broken TOML ({error}){way}.") from error
+        raise ConfigError(f"{flag} {path}: found broken TOML ({error}){way}.") from error
 
 
 def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

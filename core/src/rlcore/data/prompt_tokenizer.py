@@ -110,8 +110,8 @@ class PromptTokenizer:
             text = self.template(prompt, prompt.text, continue_final_message=going_on)
         # A template of a model for images may take content in parts alone: all prompts would be the same.
         last = prompt.text[-1]
-        asked = last.get("content") or ""
-        pieces = [asked] if isinstance(asked, str) else [part["text"] for part in asked]
+        content = last.get("content") or ""
+        pieces = [content] if isinstance(content, str) else [part["text"] for part in content]
         if last.get("role") == "user" and any(piece.strip() not in text for piece in pieces):
             raise DataError(
                 f"The prompt {prompt.prompt_id!r}: the chat template leaves out its last message."

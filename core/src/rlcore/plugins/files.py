@@ -43,9 +43,9 @@ def read_all(paths: Iterable[Path]) -> tuple[PluginFile, ...]:
     files: dict[str, PluginFile] = {}
     for path in paths:
         file = read(path)
-        known = files.setdefault(file.name, file)
-        if known.sha256 != file.sha256:
-            raise PluginError(f"{known.path} and {file.path} have one name and differ; rename one.")
+        first = files.setdefault(file.name, file)
+        if first.sha256 != file.sha256:
+            raise PluginError(f"{first.path} and {file.path} have one name and differ; rename one.")
     return tuple(files.values())
 
 

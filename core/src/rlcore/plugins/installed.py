@@ -29,8 +29,8 @@ class Installed(EntryPoint):
     @property
     def unmet(self) -> str | None:
         """The range of rlcore that it asks for, if this rlcore is outside it."""
-        asked = asked_range(self.requires)
-        return None if asked is None or _is_met(asked) else asked
+        specifier = asked_range(self.requires)
+        return None if specifier is None or _is_met(specifier) else specifier
 
 
 def installed() -> list[Installed]:
@@ -43,11 +43,11 @@ def installed() -> list[Installed]:
 
 
 @cache
-def _is_met(asked: str) -> bool:
+def _is_met(specifier: str) -> bool:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
-        return SpecifierSet(asked).contains(rlcore.__version__, prereleases=True)
+        return SpecifierSet(specifier).contains(rlcore.__version__, prereleases=True)
     except InvalidSpecifier:
         return False
 

@@ -119,13 +119,13 @@ def load(
     kept = keep or {}
     found = installed()
     points = [one for one in found if not _is_kept(one, kept)]
-    own = {one.name: one for one in found if _is_kept(one, kept)}
+    metadata = {one.name: one for one in found if _is_kept(one, kept)}
     _check_switches(switches, points, kept)
     manager = _Manager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     loader = _Loader(manager=manager, files=files.read_all(switches.files), warn=warn)
     for name, module in kept.items():
-        whose = own.get(name)
+        whose = metadata.get(name)
         info = PluginInfo(
             name=name,
             dist=whose.dist if whose else UNKNOWN,
@@ -244,16 +244,16 @@ def _check_hooks(manager: pluggy.PluginManager, module: ModuleType) -> None:
     """Raise for a misspelt or unmarked hook, and for a default argument, which releases of pluggy treat
     differently.
     """
-    known = [name for name in vars(hookspecs) if name.startswith(PREFIX)]
+    hooks = [name for name in vars(hookspecs) if name.startswith(PREFIX)]
     for name in dir(module):
         options = manager.parse_hookimpl_opts(module, name)
         if options is None:
-            if name in known and inspect.isfunction(vars(module)[name]):
+            if name in hooks and inspect.isfunction(vars(module)[name]):
                 raise PluginError(f"hook {name!r} is not marked: write @hookimpl above it")
             continue
         hook = options.get("specname") or name
-        if hook not in known:
-            raise PluginError(f"hook {hook!r} does not exist.{did_you_mean(hook, known)}")
+        if hook not in hooks:
+            raise PluginError(f"hook {hook!r} does not exist.{did_you_mean(hook, hooks)}")
         for argument in inspect.signature(getattr(module, name)).parameters.values():
             if argument.default is not argument.empty:
                 raise PluginError(f"hook {name!r} gives its argument {argument.name!r} a default")
@@ -263,7 +263,7 @@ def _add_installed(loader: _Loader, one: Installed, others: Iterable[Installed])
     name = one.name
     info = PluginInfo(name=name, dist=one.dist, version=one.version, origin=one.value)
     rivals = sorted({f"{rival.dist} {rival.version}" for rival in others if rival.name == name})
-    if name in (known.name for known in loader.infos):
+    if name in (core.name for core in loader.infos):
         loader.reject(info, f"the name {name!r} is rlcore's own; choose another")
     elif len(rivals) > 1:
         loader.reject(info, f"the name {name!r} is taken by {' and '.join(rivals)}; uninstall one")
@@ -278,13 +278,13 @@ def _add_installed(loader: _Loader, one: Installed, others: Iterable[Installed])
 
 
 def _check_switches(switches: Switches, points: Iterable[Installed], kept: Collection[str]) -> None:
-    known = {name for one in points for name in one.names}
+    every = {name for one in points for name in one.names}
     for switch, names in ((f"{ONLY}=", switches.only or ()), ("-p no:", switches.off)):
         for name in names:
             if name in kept and names is switches.off:
                 raise PluginError(f"{switch}{name}: it cannot be switched off.")
-            if name not in known and name not in kept:
-                raise PluginError(f"{switch}{name}: no such plugin.{did_you_mean(name, known)}")
+            if name not in every and name not in kept:
+                raise PluginError(f"{switch}{name}: no such plugin.{did_you_mean(name, every)}")
 
 
 def _is_kept(one: Installed, kept: Mapping[str, ModuleType]) -> bool:
@@ -298,8 +298,8 @@ def _functions(info: PluginInfo, module: ModuleType, adapters: Iterable[Adapter]
     """
     named = getattr(module, "__all__", ())
     for name, function in vars(module).items():
-        own = inspect.isfunction(function) and function.__module__ == module.__name__
-        if not own and not (name in named and callable(function) and not inspect.isclass(function)):
+        is_own = inspect.isfunction(function) and function.__module__ == module.__name__
+        if not is_own and not (name in named and callable(function) and not inspect.isclass(function)):
             continue
         if not NAME.fullmatch(name):
             continue
@@ -329,6 +329,6 @@ def _adapters_for(parameters: Mapping[str, inspect.Parameter], adapters: Iterabl
     named = {name for name, one in parameters.items() if one.kind is not one.VAR_POSITIONAL}
     if "config" in named:
         return []
-    known = [(max((len(n) for n in one.record.parameters if n <= named), default=0), one) for one in adapters]
-    most = max((count for count, _ in known), default=0)
-    return [one for count, one in known if count == most > 0]
+    sizes = [(max((len(n) for n in one.record.parameters if n <= named), default=0), one) for one in adapters]
+    most = max((count for count, _ in sizes), default=0)
+    return [one for count, one in sizes if count == most > 0]

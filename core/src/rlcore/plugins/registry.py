@@ -263,10 +263,10 @@ def _check_component(kind: Kind, record: Component) -> str | None:
     elif fault := _config_fault(kind, record, record.config):
         return fault
     parts = PART_KINDS if isinstance(record, ModelFamily | Source) else ()
-    known = {*SETTINGS, *(kind.value for kind in parts)}
+    names = {*SETTINGS, *(kind.value for kind in parts)}
     for key in record.suggests:
-        if key not in known:
-            return f"suggests {key!r}, which is no setting of a run.{did_you_mean(key, known)}"
+        if key not in names:
+            return f"suggests {key!r}, which is no setting of a run.{did_you_mean(key, names)}"
     return None
 
 
@@ -361,21 +361,21 @@ class Registry:
         """A sentence where two plugins offer the name of a default part of `kind`; None: they do not."""
         return f"The {self._default_clashes[kind]}" if kind in self._default_clashes else None
 
-    def data_source(self, asked: str) -> Entry:
-        """The source behind `--data`. `asked`: as for `find`.
+    def data_source(self, flag: str) -> Entry:
+        """The source behind `--data`. `flag`: as for `find`.
 
         Raises `PluginError` where no plugin offers one, or two do.
         """
         sources = [entry for entry in self.entries(Kind.SOURCE) if entry.is_data_source]
         if not sources:
-            raise PluginError(f"{asked}: no plugin offers a source that reads data.{self.broken_note()}")
+            raise PluginError(f"{flag}: no plugin offers a source that reads data.{self.broken_note()}")
         if len(sources) > 1:
             providers = [entry.provider for entry in sources[:2]]
-            raise PluginError(f"{asked}: {clash_sentence('a source that reads data', *providers)}")
-        return self.find(Kind.SOURCE, sources[0].record.name, asked)
+            raise PluginError(f"{flag}: {clash_sentence('a source that reads data', *providers)}")
+        return self.find(Kind.SOURCE, sources[0].record.name, flag)
 
-    def find(self, kind: Kind, name: str, asked: str) -> Entry:
-        """The entry of `name`. `asked`: the flag or the key of a file, for the error.
+    def find(self, kind: Kind, name: str, flag: str) -> Entry:
+        """The entry of `name`. `flag`: the flag or the key of a file, for the error.
 
         Raises `PluginError`: which plugins offer it, where there are several, or else what was asked, what
         exists, and which broken plugins may contain it. Also for a function that two adapters are for.
@@ -384,15 +384,15 @@ class Registry:
             if len(entry.adapted_by) > 1:
                 what = f"what makes a {kind} of the function {name!r}"
                 both = clash_sentence(what, *entry.adapted_by[:2], of_file="leave the file out")
-                raise PluginError(f"{asked}: {both}")
+                raise PluginError(f"{flag}: {both}")
             _ = kind is Kind.ALGORITHM or entry.config  # raises where it cannot be imported
             return entry
         if (kind, name) in self._clashes:
-            raise PluginError(f"{asked}: {self._clashes[kind, name]}")
-        known = self.names(kind)
+            raise PluginError(f"{flag}: {self._clashes[kind, name]}")
+        names = self.names(kind)
         raise PluginError(
-            f"{asked}: found {name!r}, expected {self.offer(kind)}."
-            f"{did_you_mean(name, known)}{self.broken_note()}"
+            f"{flag}: found {name!r}, expected {self.offer(kind)}."
+            f"{did_you_mean(name, names)}{self.broken_note()}"
         )
 
     def offer(self, kind: Kind) -> str:

@@ -48,11 +48,11 @@ def _check_set(whose: str, name: str, rows: Iterable[Prompt]) -> None:
     seen: set[str] = set()
     for number, prompt in enumerate(islice(rows, CHECKED_AHEAD)):
         _expect(Prompt, whose, f"number {number} of {name}", prompt, "a Prompt")
-        known = f"the prompt {prompt.prompt_id!r} of {name}"
+        title = f"the prompt {prompt.prompt_id!r} of {name}"
         _expect(str, whose, f"the id of number {number} of {name}", prompt.prompt_id, "a text")
-        _expect(Sequence, whose, f"the text of {known}", prompt.text, "a text or a list of messages")
+        _expect(Sequence, whose, f"the text of {title}", prompt.text, "a text or a list of messages")
         if prompt.prompt_id in seen:
-            raise PluginError(f"{whose} returned {known} twice; expected ids that no other prompt of it has.")
+            raise PluginError(f"{whose} returned {title} twice; expected ids that no other prompt of it has.")
         seen.add(prompt.prompt_id)
 
 

@@ -72,13 +72,13 @@ def checked_engine(chosen: Inference) -> Mapping[str, Any]:
 def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
     """Check the groups of engines: known fields, equal sizes, and every role that another one waits for."""
     fields = {name: group_fields(name, resolved) for name in engine_groups(resolved.run)}
-    for name, own in fields.items():
-        engine.check(own, table=f"{ENGINE_GROUP}.{name}")
+    for name, table in fields.items():
+        engine.check(table, table=f"{ENGINE_GROUP}.{name}")
 
-    def size(own: Mapping[str, Any]) -> tuple[int, int]:
-        return engine.devices(own), engine.nodes(own)
+    def size(table: Mapping[str, Any]) -> tuple[int, int]:
+        return engine.devices(table), engine.nodes(table)
 
-    sizes = {name: size(own) for name, own in fields.items()}
+    sizes = {name: size(table) for name, table in fields.items()}
     if {*sizes.values()} - {size(resolved.engine_fields)}:
         shown = ", ".join(f"{name}: {gpus} GPUs on {nodes} nodes" for name, (gpus, nodes) in sizes.items())
         raise ConfigError(
@@ -86,7 +86,7 @@ def _check_groups(resolved: Resolved, engine: Engine[Any]) -> None:
             f"fields of --{engine.config.table} say."
         )
     served: list[Mapping[str, Any]] = [*fields.values()] or [resolved.engine_fields]
-    roles = {engine.router_role(engine.fields_of(0, own)).get("worker_type") for own in served}
+    roles = {engine.router_role(engine.fields_of(0, table)).get("worker_type") for table in served}
     # Engines with a role beside some without one, or all with the same: the router would find nobody for the
     # other half of a request.
     if roles > {None} or len(roles - {None}) == 1:

@@ -66,8 +66,8 @@ class Served:
     def fields_of(self, engine: int) -> Mapping[str, Any]:
         """The server fields of engine number `engine`: those of its group, if it is in one."""
         group = group_of(engine, self.resolved.run)
-        own = {**self.engine_fields, **(group_fields(group, self.resolved) if group else {})}
-        fields: Mapping[str, Any] = self.resolved.engine.build().fields_of(engine, own)
+        table = {**self.engine_fields, **(group_fields(group, self.resolved) if group else {})}
+        fields: Mapping[str, Any] = self.resolved.engine.build().fields_of(engine, table)
         return fields
 
     @property

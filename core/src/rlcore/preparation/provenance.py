@@ -58,9 +58,9 @@ class Provenance:
         modules |= {name.replace("-", "_") for name in shared}
         source = resolved.source.build()
         files = source.files() if isinstance(source, FileBackedSource) else ()
-        own = (*resolved.trainer.config.libraries, *resolved.cluster.config.libraries)
+        packages = (*resolved.trainer.config.libraries, *resolved.cluster.config.libraries)
         return Provenance(
-            libraries=installed.versions(sorted({*LIBRARIES, *own})),
+            libraries=installed.versions(sorted({*LIBRARIES, *packages})),
             plugins={info.name: _described(info) for info in resolved.plugins},
             code=installed.code(modules),
             data={path: fingerprint(path) for path in files},

@@ -111,9 +111,9 @@ def check_same(flag: str, config: Mapping[str, Any], wanted: Mapping[str, Any], 
             )
 
 
-def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
+def _check_shapes(flag: str, path: Path, policy: Path, why: str) -> None:
     """Check that both models have the same tensors: weights of one are copied into the other."""
-    theirs, ours = shapes_in(path), shapes_in(own)
+    theirs, ours = shapes_in(path), shapes_in(policy)
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
             raise ModelError(
@@ -122,7 +122,7 @@ def _check_shapes(flag: str, path: Path, own: Path, why: str) -> None:
             )
 
 
-def check_tokenizer(asked: str, path: Path, policy: str) -> None:
+def check_tokenizer(flag: str, path: Path, policy: str) -> None:
     """ModelError where the tokenizer of `path` makes other tokens than that of the model in `policy`."""
     tokenizers: list[Any] = [load_tokenizer(directory) for directory in (policy, path)]
     mine, theirs = (dict(tokenizer.get_vocab()) for tokenizer in tokenizers)
@@ -130,7 +130,7 @@ def check_tokenizer(asked: str, path: Path, policy: str) -> None:
     if different:
         first = different[0]
         raise ModelError(
-            f"{asked}: its vocabulary differs in {len(different)} tokens from that of the run's model (the "
+            f"{flag}: its vocabulary differs in {len(different)} tokens from that of the run's model (the "
             f"id of {first!r} is {theirs.get(first)}, expected {mine.get(first)}); expected a model with "
             "the same tokenizer."
         )
@@ -141,15 +141,15 @@ def prepare_frozen(chosen: Inference, policy: Path) -> tuple[FrozenModel, ...]:
 
     `policy`: the directory of the run's model, whose tokens one that scores them must know.
     """
-    asked = list(frozen.uses(chosen))
+    users = list(frozen.uses(chosen))
     return tuple(
-        _frozen_model(name, model, chosen, policy, [use for use in asked if use.name == name])
+        _frozen_model(name, model, chosen, policy, [use for use in users if use.name == name])
         for name, model in frozen.frozen_models(chosen.run).items()
     )
 
 
 def _frozen_model(
-    name: str, model: str, chosen: Inference, policy: Path, asked: list[frozen.FrozenUse]
+    name: str, model: str, chosen: Inference, policy: Path, users: list[frozen.FrozenUse]
 ) -> FrozenModel:
     at = f"--frozen {name}={model}"
     source = str(frozen.frozen_directory(at, model) or model)
@@ -159,14 +159,14 @@ def _frozen_model(
     config = models.read_config(path, at)
     engine.check_model(config)
     classifier = classifier_of(config)
-    frozen.check_frozen_config(at, config, asked, chosen.context_length)
+    frozen.check_frozen_config(at, config, users, chosen.context_length)
     check_weights(path, shapes=engine.loads_by_transformers, classifier=classifier is not None)
-    for use in asked:
+    for use in users:
         # One without a config gets tokens, and a reward model may have a template of the user's.
-        own = use.config.template if isinstance(use.config, AsksScores) else None
-        needs_template = use.config is not None and not own
+        text = use.config.template if isinstance(use.config, AsksScores) else None
+        needs_template = use.config is not None and not text
         if needs_template and getattr(load_tokenizer(path), "chat_template", None) is None:
-            also = "" if own is None else f", or the text to score by {use.at.removesuffix('url')}template"
+            also = "" if text is None else f", or the text to score by {use.at.removesuffix('url')}template"
             raise ModelError(
                 f"{at}: its tokenizer has no chat template, which {use.at} needs; expected a model for "
                 f"chats{also}."

@@ -48,7 +48,7 @@ def run_folder(run_dir: Path | None, held: ExitStack, name: str, *, resume: bool
     if run_dir is not None:
         check_new(run_dir)
     parent = Path("runs") if run_dir is None else run_dir.parent
-    made = [path for path in (parent, *parent.parents) if not path.exists()]
+    parents = [path for path in (parent, *parent.parents) if not path.exists()]
     try:
         if run_dir is None:
             folder = _new(parent, name)
@@ -57,16 +57,16 @@ def run_folder(run_dir: Path | None, held: ExitStack, name: str, *, resume: bool
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
     except OSError as error:
-        _remove_empty(made)
-        asked = "the run's folder in runs/" if run_dir is None else f"--run-dir {run_dir}:"
-        raise ConfigError(f"{asked} cannot be made: {error.strerror}.") from error
+        _remove_empty(parents)
+        target = "the run's folder in runs/" if run_dir is None else f"--run-dir {run_dir}:"
+        raise ConfigError(f"{target} cannot be made: {error.strerror}.") from error
     # Before the `try`: a run that meets another one here leaves the folder to it.
     held.enter_context(alone_in(folder))
     try:
         yield folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        _remove_empty(made)
+        _remove_empty(parents)
         raise
 
 

@@ -115,12 +115,12 @@ class Engines:
         # An engine begins a session when all its requests are there: one without a free slot would stop it.
         width = self._concurrency // len(samplings) * len(self.clients)
         turn = width if in_step and width > 0 else max(len(draws), 1)
-        made: list[T] = []
+        results: list[T] = []
         for start in range(0, len(draws), turn):
             part = draws[start : start + turn]
             contexts = self._contexts(len(part), samplings, scorer, in_step=in_step and width > 0)
-            made += await together(make(*each) for each in zip(part, contexts, strict=True))
-        return made
+            results += await together(make(*each) for each in zip(part, contexts, strict=True))
+        return results
 
     def _contexts(
         self, count: int, samplings: Sequence[Sampling], scorer: GroupScorer, *, in_step: bool

@@ -72,14 +72,14 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         run = self.run
-        asked = [each.sampling.max_tokens for each in self.sets]
+        limits = [each.sampling.max_tokens for each in self.sets]
         self._engines = Engines(
             self.clients,
             self.encoder.tokenizer,
             run.serving.engine_concurrency,
             name=EVALUATION,
             context_length=run.sampling.max_prompt_tokens
-            + max(asked, default=run.sampling.max_response_tokens),
+            + max(limits, default=run.sampling.max_response_tokens),
         )
 
     async def evaluate(self, version: int) -> dict[str, EvalResult]:

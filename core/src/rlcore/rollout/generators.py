@@ -40,7 +40,7 @@ class Generators:
         self._built: list[tuple[Part, Generator]] = []
         for part in parts:
             # Compared, not hashed: a config may hold a mapping.
-            if not any(known == part for known, _ in self._built):
+            if not any(other == part for other, _ in self._built):
                 self._built.append((part, build_generator(part)))
 
     @property
@@ -50,7 +50,7 @@ class Generators:
 
     def of(self, part: Part) -> Generator:
         """The generator of one of the parts."""
-        return next(generator for known, generator in self._built if known == part)
+        return next(generator for other, generator in self._built if other == part)
 
     def check(self, part: Part, prompts: Sequence[Prompt], tokenizer: Tokenizer) -> None:
         """Raises `UserError` where the generator of `part` cannot answer `prompts`."""
@@ -81,8 +81,8 @@ def build_generator(part: Part) -> Generator:
 
 def name_of(generator: Generator) -> str:
     """Its name in errors: in quotes the one that users chose it by, if it was built."""
-    known = kept_name(generator)
-    return str(getattr(generator, "name", type(generator).__name__)) if known is None else repr(known)
+    name = kept_name(generator)
+    return str(getattr(generator, "name", type(generator).__name__)) if name is None else repr(name)
 
 
 @contextmanager
@@ -103,23 +103,23 @@ def blamed(name: str) -> Iterator[None]:
         raise PluginError(f"The generator {name} failed: {located(error)}.") from error
 
 
-def check_samples(whose: str, made: Iterable[object]) -> None:
+def check_samples(whose: str, samples: Iterable[object]) -> None:
     """PluginError where the generator that `whose` names made something else than samples."""
-    for item in made:
+    for item in samples:
         returned(whose, item, Sample, "a Sample or a list of them")
 
 
 def check_generated(
-    name: str, trajectories: Sequence[Sequence[Sample]], asked: Sequence[Sample], *, vocabulary: int | None
+    name: str, trajectories: Sequence[Sequence[Sample]], pending: Sequence[Sample], *, vocabulary: int | None
 ) -> None:
-    """PluginError where the result of the generator `name` for the samples `asked` is not valid.
+    """PluginError where the result of the generator `name` for the samples `pending` is not valid.
 
     NotFiniteError for a log-prob to train on. `vocabulary`: of the model, whose token ids are below it.
     """
     whose = f"The generator {name}"
     usable: list[Sample] = []
     rows: list[tuple[Sample, Sequence[int]]] = []
-    for trajectory, sample in zip(trajectories, asked, strict=True):
+    for trajectory, sample in zip(trajectories, pending, strict=True):
         if not trajectory:
             raise PluginError(f"{whose} made nothing of sample {sample.rollout_id}.")
         check_samples(whose, trajectory)
@@ -138,13 +138,13 @@ def _fault(whose: str, part: Sample, found: str, expected: str) -> PluginError:
     return PluginError(f"{whose} returned sample {part.rollout_id} with {found}; expected {expected}.")
 
 
-def _faults(part: Sample, asked: Sample) -> Iterator[tuple[str, str]]:
-    """What is wrong with a sample that was made of `asked`, and what was expected instead."""
+def _faults(part: Sample, pending: Sample) -> Iterator[tuple[str, str]]:
+    """What is wrong with a sample that was made of `pending`, and what was expected instead."""
     for field, kind, expected in _FIELDS:
         if not isinstance(value := getattr(part, field), kind):
             yield f"{described(value)} as its {field}", expected
-    if part.rollout_id != asked.rollout_id:
-        yield "a rollout_id of its own", f"that of the sample to generate, {asked.rollout_id}"
+    if part.rollout_id != pending.rollout_id:
+        yield "a rollout_id of its own", f"that of the sample to generate, {pending.rollout_id}"
     if part.status is GenerationStatus.PENDING:
         yield "the status PENDING", "that of the completion"
     for key, value in part.metrics.items():
@@ -164,7 +164,7 @@ def _faults(part: Sample, asked: Sample) -> Iterator[tuple[str, str]]:
     is_scored = part.reward_status is RewardStatus.SCORED
     if is_scored and isinstance(failure := checked_score(part.score, part), Failure):
         yield f"the reward_status SCORED, while {failure.reason}", "a valid Score"
-    if part.prompt_ids is not asked.prompt_ids:
+    if part.prompt_ids is not pending.prompt_ids:
         try:
             PackedInts(part.prompt_ids)
         except (TypeError, OverflowError) as error:

@@ -82,13 +82,13 @@ class GroupPipeline:
             _log.warning("%s It is left out.", error)
             return GroupOutcome.unanswered(draw, fresh_of(()), UNFIT)
         try:
-            made = await self.generate(ctx, draw, fresh, versions)
+            outcome = await self.generate(ctx, draw, fresh, versions)
         except PluginError as error:
             _log.warning("Prompt %r, group %d: %s", draw.prompt.prompt_id, draw.group_id, error)
-            made = GroupOutcome.unanswered(draw, fresh, CRASHED, error)
+            outcome = GroupOutcome.unanswered(draw, fresh, CRASHED, error)
         finally:
             ctx.close()
-        return await self.score(made)
+        return await self.score(outcome)
 
     async def generate(
         self, ctx: GenerationContext, draw: Draw, fresh: Sequence[Sample], versions: Callable[[], Versions]
@@ -104,8 +104,8 @@ class GroupPipeline:
         bad = _unusable(trajectories)
         amiss = [*bad.values()]
         if bad:
-            asked = [retried(fresh[place], draw, run_seed=self._run.seed) for place in bad]
-            again, error = await self._generate(ctx, asked)
+            retries = [retried(fresh[place], draw, run_seed=self._run.seed) for place in bad]
+            again, error = await self._generate(ctx, retries)
             for place, trajectory in zip(bad, again, strict=True):
                 trajectories[place] = trajectory
             bad = _unusable(trajectories)
@@ -172,8 +172,8 @@ class GroupPipeline:
                         group = await self._group_generator.generate_group(ctx, samples)
                         trajectories = [[sample] for sample in group]
                     else:
-                        made = await self._generator.generate(ctx, samples[0])
-                        trajectories = [made if isinstance(made, list) else [made]]
+                        result = await self._generator.generate(ctx, samples[0])
+                        trajectories = [result if isinstance(result, list) else [result]]
         except RefusedError as error:
             return [[_failed(sample, "refused")] for sample in samples], error
         except TimeoutError:

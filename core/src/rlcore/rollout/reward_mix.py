@@ -30,8 +30,8 @@ class RewardMix:
     ) -> None:
         """`tokenizer`: of the run, where one of the rewards asks for it. `settings`: of the run, by name."""
         self._parts = {part.name: part for part in parts}
-        known = {"tokenizer": tokenizer, "settings": settings or {}}
-        self._rewards: Mapping[str, Any] = {part.name: _built(part, known) for part in parts}
+        arguments = {"tokenizer": tokenizer, "settings": settings or {}}
+        self._rewards: Mapping[str, Any] = {part.name: _built(part, arguments) for part in parts}
 
     def score(self, samples: Sequence[Sample]) -> list[ScoreOrFailure]:
         """For each sibling of one group the sum of what the rewards that apply say, or the first Failure.
@@ -47,9 +47,9 @@ class RewardMix:
         judged: dict[str, list[tuple[ScoreOrFailure, ScoreOrFailure]]] = {}
         for name in names:
             part = self._parts[name]
-            own = checked_scores(self._rewards[name], samples, part.config.value_range)
-            added = [_scaled(outcome, part.weight) for outcome in (ranked(own) if part.ranked else own)]
-            judged[name] = list(zip(own, added, strict=True))
+            scores = checked_scores(self._rewards[name], samples, part.config.value_range)
+            added = [_scaled(outcome, part.weight) for outcome in (ranked(scores) if part.ranked else scores)]
+            judged[name] = list(zip(scores, added, strict=True))
         if len(self._rewards) == 1:
             [(name, pairs)] = judged.items()
             return [_with_value(*pair) if self._parts[name].ranked else pair[1] for pair in pairs]
@@ -63,12 +63,12 @@ def _sum(sample: Sample, judged: Mapping[str, tuple[ScoreOrFailure, ScoreOrFailu
     """`judged`: of each reward, what it says of `sample`, and what that adds."""
     scores: list[Score] = []
     parts: dict[str, float] = {}
-    for name, (own, added) in judged.items():
-        if isinstance(own, Failure):
-            return replace(own, kind=f"{name} {own.kind}", reason=f"{name}: {own.reason}")
+    for name, (score, added) in judged.items():
+        if isinstance(score, Failure):
+            return replace(score, kind=f"{name} {score.kind}", reason=f"{name}: {score.reason}")
         assert isinstance(added, Score), "a score adds a score"
-        if own.applies:
-            parts |= {name: own.value, **{f"{name}/{part}": x for part, x in own.parts.items()}}
+        if score.applies:
+            parts |= {name: score.value, **{f"{name}/{part}": x for part, x in score.parts.items()}}
             scores.append(added)
     # `fsum` rounds once, so the order of `--reward` flags does not show in the last bit.
     value = math.fsum(score.value for score in scores)
@@ -76,9 +76,9 @@ def _sum(sample: Sample, judged: Mapping[str, tuple[ScoreOrFailure, ScoreOrFailu
     return Score(value=value, per_token=per_token, parts=parts, applies=bool(scores))
 
 
-def _built(part: RewardPart, known: Mapping[str, Any]) -> Any:
+def _built(part: RewardPart, arguments: Mapping[str, Any]) -> Any:
     try:
-        return part.build(**known)
+        return part.build(**arguments)
     except Exception as error:
         sentence = ended(f"Reward {part.name!r} cannot be built: {failure_of(error).reason}")
         raise PluginError(sentence) from error
@@ -106,10 +106,10 @@ def ranked(outcomes: Sequence[ScoreOrFailure]) -> list[ScoreOrFailure]:
     ]
 
 
-def _with_value(own: ScoreOrFailure, added: ScoreOrFailure) -> ScoreOrFailure:
-    if isinstance(own, Failure) or isinstance(added, Failure):
+def _with_value(score: ScoreOrFailure, added: ScoreOrFailure) -> ScoreOrFailure:
+    if isinstance(score, Failure) or isinstance(added, Failure):
         return added
-    return replace(added, parts={**added.parts, "value": own.value})
+    return replace(added, parts={**added.parts, "value": score.value})
 
 
 def _scaled(outcome: ScoreOrFailure, weight: float) -> ScoreOrFailure:
@@ -142,14 +142,14 @@ def choice(prompt: Prompt, names: Sequence[str]) -> Sequence[str]:
     """
     if CHOICE not in prompt.metadata:
         return names
-    asked: Json = prompt.metadata[CHOICE]
-    asked = [asked] if isinstance(asked, str) else asked
-    if not isinstance(asked, list | tuple) or not asked or not all(name in names for name in asked):
+    chosen: Json = prompt.metadata[CHOICE]
+    chosen = [chosen] if isinstance(chosen, str) else chosen
+    if not isinstance(chosen, list | tuple) or not chosen or not all(name in names for name in chosen):
         raise DataError(
             f"The prompt {prompt.prompt_id!r} has the metadata {CHOICE} {prompt.metadata[CHOICE]!r}, "
             f"expected one or several of the run's rewards ({', '.join(names)}); --reward adds one."
         )
-    return [name for name in names if name in asked]
+    return [name for name in names if name in chosen]
 
 
 def check_choices(

@@ -102,10 +102,10 @@ class RewardPool:
         """
         # They are megabytes that no reward can use.
         sent = [sample.but(engine_columns={}) if sample.engine_columns else sample for sample in samples]
-        asked = _Asked(sent)
-        self._waiting.append(asked)
+        group = _Asked(sent)
+        self._waiting.append(group)
         self._serve_soon()
-        outcomes = await asked.outcomes
+        outcomes = await group.outcomes
         if not self._has_scored:
             self._check_first(outcomes)
         return [self._settle(sample, outcome) for sample, outcome in zip(samples, outcomes, strict=True)]
@@ -161,10 +161,10 @@ class RewardPool:
         tokens = 0
         while count and tokens < MOST_TOKENS:
             count -= 1
-            asked = self._waiting.popleft()
-            if not asked.outcomes.done():
-                taken.append(asked)
-                tokens += sum(len(sample.response_ids) for sample in asked.samples)
+            group = self._waiting.popleft()
+            if not group.outcomes.done():
+                taken.append(group)
+                tokens += sum(len(sample.response_ids) for sample in group.samples)
         return taken
 
     def _settle(self, sample: Sample, outcome: ScoreOrFailure) -> Sample:
@@ -352,12 +352,12 @@ class _Worker:
 def _messages(groups: deque[_Asked]) -> list[bytes]:
     """What is sent for each of `groups`; one that cannot be sent fails, and is taken away."""
     messages: list[bytes] = []
-    for asked in tuple(groups):
+    for group in tuple(groups):
         try:
-            messages.append(message(asked.samples))
+            messages.append(message(group.samples))
         except Exception as error:  # pickle raises what it likes
-            asked.fail(error)
-            groups.remove(asked)
+            group.fail(error)
+            groups.remove(group)
     return messages
 
 

@@ -50,11 +50,11 @@ def teacher_of(prompt: Prompt, names: Collection[str]) -> str:
 
     Raises `DataError` where there is none of that name.
     """
-    asked = prompt.metadata.get(TEACHER)
+    request = prompt.metadata.get(TEACHER)
     source = prompt.prompt_id.partition("/")[0]
-    name = asked if asked is not None else source if source in names else ""
+    name = request if request is not None else source if source in names else ""
     if not (isinstance(name, str) and name in names):
-        found = f"the teacher {asked!r}" if asked is not None else "no teacher"
+        found = f"the teacher {request!r}" if request is not None else "no teacher"
         named = ", ".join(sorted(map(repr, filter(None, names))))
         expected = (
             f"one of {named}, which have a --teacher.NAME.url" if named else "none: --teacher.url has no name"

@@ -22,8 +22,8 @@ class Callbacks:
     @property
     def scales(self) -> Scales:
         """The factors on settings of the next step."""
-        asked = self._scales.values()
-        return Scales(lr=math.prod(scale.lr for scale in asked), kl=math.prod(scale.kl for scale in asked))
+        scales = self._scales.values()
+        return Scales(lr=math.prod(scale.lr for scale in scales), kl=math.prod(scale.kl for scale in scales))
 
     def after_step(self, step: int, metrics: Mapping[str, Json]) -> RunControl:
         """Call all of them after `step`; their wishes, taken together."""
@@ -56,9 +56,9 @@ class Callbacks:
             with faults_of(whose):
                 said = call(callback)
             said = RunControl() if said is None else said
-            asked = returned(whose, said, RunControl, "a RunControl or None")
+            wish = returned(whose, said, RunControl, "a RunControl or None")
             for setting in ("lr", "kl"):
-                scale = getattr(asked, f"{setting}_scale")
+                scale = getattr(wish, f"{setting}_scale")
                 if scale is None:  # what the callback asked for last still holds
                     continue
                 if not (isinstance(scale, SupportsFloat) and math.isfinite(scale) and float(scale) >= 0):
@@ -66,7 +66,7 @@ class Callbacks:
                         f"{whose} set {setting}_scale to {described(scale)}; expected a number of at least 0."
                     )
                 self._scales[name] = replace(self._scales[name], **{setting: float(scale)})
-            combined = both(combined, replace(asked, stop=asked.stop and f"{name}: {asked.stop}"))
+            combined = both(combined, replace(wish, stop=wish.stop and f"{name}: {wish.stop}"))
         return combined
 
 

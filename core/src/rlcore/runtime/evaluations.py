@@ -34,20 +34,20 @@ async def evaluations(
     The processes of further rewards are started, and end with `stack`. `tokenizer`: the directory of the
     run's, for rewards that ask for it.
     """
-    known = list(pools)
-    made = []
+    scorers = list(pools)
+    result = []
     for evaluation in sets:
         config = evaluation.settings.config
         # what a sample is worth, not what it is worth among siblings
         parts = tuple(replace(part, ranked=False) for part in evaluation.settings.judged_by(chosen.rewards))
         scorer = None
         if parts:
-            scorer = next((pool for of, pool in known if of == parts), None) or await start_rewards(
+            scorer = next((pool for of, pool in scorers if of == parts), None) or await start_rewards(
                 parts, chosen, stack, tokenizer
             )
             # Sets with the same rewards share their processes.
-            known.append((parts, scorer))
-        made.append(
+            scorers.append((parts, scorer))
+        result.append(
             Evaluation(
                 name=evaluation.name,
                 prompts=evaluation.prompts,
@@ -59,7 +59,7 @@ async def evaluations(
                 solved_at=config.solved_at,
             )
         )
-    return made
+    return result
 
 
 async def start_rewards(

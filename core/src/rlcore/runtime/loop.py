@@ -146,33 +146,33 @@ class Loop(RolloutLoop):
             self.trackers.rollout(step, for_trackers(samples, self._columns, self.prepared.columns))
         last = step == self.prepared.last_step
         try:
-            asked = await self._evaluated(row, self.callbacks.after_step(step, row), last=last)
+            wishes = await self._evaluated(row, self.callbacks.after_step(step, row), last=last)
         except RlcoreError:
             await self._save()  # what was trained is not lost with its evaluation
             raise
         self.trace.flush()
-        ends = "sigterm" if self.stop.terminating else "" if last else asked.stop
+        ends = "sigterm" if self.stop.terminating else "" if last else wishes.stop
         every = run.checkpoints.save_every
-        if last or ends or asked.save or (every and step % every == 0):
+        if last or ends or wishes.save or (every and step % every == 0):
             await self._save()
         return ends
 
-    async def _evaluated(self, row: dict[str, float], asked: RunControl, *, last: bool) -> RunControl:
-        """Evaluate where due, and write the step's `row`: what callbacks then ask for, beside `asked`."""
+    async def _evaluated(self, row: dict[str, float], wishes: RunControl, *, last: bool) -> RunControl:
+        """Evaluate where due, and write the step's `row`: what callbacks then ask for, beside `wishes`."""
         step, every = self.state.step, self._run.evaluation.eval_every
-        due = last or asked.stop or asked.evaluate or (every and step % every == 0)
+        due = last or wishes.stop or wishes.evaluate or (every and step % every == 0)
         try:
             if due and self.evaluations is not None and self.evaluations.beside:  # one at a time
-                asked = both(asked, await self._late_results(wait=True))
+                wishes = both(wishes, await self._late_results(wait=True))
             if due and (scores := await self._evaluate(step)):
                 row |= scores
-                asked = both(asked, self.callbacks.after_evaluation(step, scores))
+                wishes = both(wishes, self.callbacks.after_evaluation(step, scores))
         finally:
             self.trackers.metrics(row)
-        asked = both(asked, await self._late_results(wait=bool(last or asked.stop)))
-        if asked.stop:  # what has begun in this very step is told of as well
+        wishes = both(wishes, await self._late_results(wait=bool(last or wishes.stop)))
+        if wishes.stop:  # what has begun in this very step is told of as well
             await self._late_results(wait=True)
-        return asked
+        return wishes
 
     async def _save(self) -> None:
         self._saved_step = self.state.step

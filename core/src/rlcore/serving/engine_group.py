@@ -67,19 +67,19 @@ class EngineGroup:
         self._trainer: TrainerGroup | None = None
         launchers = self._launchers(places)
         # The engines that evaluate come last. They are in no router, and lag behind the trainer.
-        own = len(launchers) - prepared.eval_engines
-        router = self._router = self._new_router() if own else None
+        count = len(launchers) - prepared.eval_engines
+        router = self._router = self._new_router() if count else None
         self._every = [
             self._servers.supervised(
                 f"Engine {index}",
                 launcher,
                 self.publisher.beside(sources[index] if sources else ()),
-                registry=Listing(router, self._role(index)) if router and index < own else None,
-                lags=index >= own,
+                registry=Listing(router, self._role(index)) if router and index < count else None,
+                lags=index >= count,
             )
             for index, launcher in enumerate(launchers)
         ]
-        self._engines, self._evaluating = self._every[:own], self._every[own:]
+        self._engines, self._evaluating = self._every[:count], self._every[count:]
         # The client of the router, once that runs.
         self._asking: EngineClient | None = None
         self.clients: Sequence[FleetEngine | RoutedEngine] = Fleet(self._engines).clients
@@ -256,10 +256,10 @@ class EngineGroup:
         )
         return router
 
-    def _client(self, url: str, **known: Any) -> EngineClient:
+    def _client(self, url: str, **more: Any) -> EngineClient:
         vocabulary = self._prepared.hf_config.get("vocab_size")
         columns = self._prepared.resolved.run.loss.replayed
-        return self._servers.client(url, vocab_size=vocabulary, columns=columns, **known)
+        return self._servers.client(url, vocab_size=vocabulary, columns=columns, **more)
 
     def _launch(self, index: int, node: int, slot: BundleSlot) -> EngineLaunch:
         prepared = self._prepared

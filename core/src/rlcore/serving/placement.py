@@ -83,9 +83,9 @@ def place(cluster: Cluster, prepared: Prepared) -> Placement:
         return place_engines(cluster, prepared)
     run, is_colocated = prepared.resolved.run, _is_colocated(prepared)
     what = "The train workers" if is_colocated else "The train workers and engines"
-    placement, own = _placed(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
+    placement, slots = _placed(cluster, prepared, bundles_of(prepared), what, numbered=is_colocated)
     # In the order of `bundles_of`: train workers, roles with workers of their own, engines.
-    left = iter(own)
+    left = iter(slots)
     workers = list(islice(left, run.ranks))
     roles = {
         name: list(islice(left, role.ranks)) for name, role in prepared.resolved.roles.items() if role.ranks
@@ -180,8 +180,8 @@ def place_engines(cluster: Cluster, served: Served) -> Placement:
             f"--cluster {served.resolved.cluster.name}: it offers no GPUs, but torch finds some where this "
             "command runs; hide them with CUDA_VISIBLE_DEVICES, or name another cluster."
         )
-    placement, own = _placed(cluster, served, served_bundles(served), "The engines")
-    return replace(placement, engines=_by_engine(own, _nodes(served)))
+    placement, slots = _placed(cluster, served, served_bundles(served), "The engines")
+    return replace(placement, engines=_by_engine(slots, _nodes(served)))
 
 
 def _with_others(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
@@ -190,7 +190,7 @@ def _with_others(served: Served, bundles: Sequence[Bundle]) -> list[Bundle]:
     """
     cpus = max((bundle["CPU"] for bundle in bundles), default=1)
     gpus = [_gpus(served, model.fields) for model in served.frozen]
-    frozen: list[Bundle] = [{"CPU": cpus, "GPU": own} if own else {"CPU": cpus} for own in gpus]
+    frozen: list[Bundle] = [{"CPU": cpus, "GPU": count} if count else {"CPU": cpus} for count in gpus]
     rollouts: list[Bundle] = [{"CPU": 1}] * served.rollout_workers
     return [*frozen, *bundles, *rollouts]
 
@@ -219,9 +219,9 @@ def _placed(
     devices = cluster.devices(group) if numbered else [()] * len(bundles)
     slots = [
         BundleSlot(
-            bundle=(group, index), gpus=bundle.get("GPU", 0), host=host, is_here=host == here, devices=own
+            bundle=(group, index), gpus=bundle.get("GPU", 0), host=host, is_here=host == here, devices=ids
         )
-        for index, (bundle, host, own) in enumerate(zip(bundles, cluster.hosts(group), devices, strict=True))
+        for index, (bundle, host, ids) in enumerate(zip(bundles, cluster.hosts(group), devices, strict=True))
     ]
 
     def order(slot: BundleSlot) -> tuple[bool, str, list[tuple[int, str]]]:
@@ -257,7 +257,7 @@ def sources_of(placement: Placement, prepared: Prepared) -> list[tuple[int, ...]
     """
     engine = prepared.resolved.engine.build()
     fields = [prepared.fields_of(number) for number in range(len(placement.engines))]
-    if not all(engine.takes_handles(own) for own in fields):
+    if not all(engine.takes_handles(table) for table in fields):
         return []
     held: dict[tuple[str, str], int] = {}
     for rank, slot in enumerate(placement.workers):
@@ -268,9 +268,9 @@ def sources_of(placement: Placement, prepared: Prepared) -> list[tuple[int, ...]
         [
             (slot.host, device)
             for slot in nodes
-            for device in slot.devices or _NO_DEVICE[prepared.gpu] * (engine.devices(own) // len(nodes))
+            for device in slot.devices or _NO_DEVICE[prepared.gpu] * (engine.devices(table) // len(nodes))
         ]
-        for nodes, own in zip(placement.engines, fields, strict=True)
+        for nodes, table in zip(placement.engines, fields, strict=True)
     ]
     if not all(places and held.keys() >= set(places) for places in wanted):
         return []

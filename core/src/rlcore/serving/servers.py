@@ -233,8 +233,8 @@ class Servers:
             silent_s=self._resolved.run.serving.engine_health_limit,
         )
 
-    def client(self, url: str, *, engines: int = 1, **known: Any) -> EngineClient:
-        """A client for the server at `url`, with `engines` behind it. `known`: more of `EngineClient`."""
+    def client(self, url: str, *, engines: int = 1, **more: Any) -> EngineClient:
+        """A client for the server at `url`, with `engines` behind it. `more`: more of `EngineClient`."""
         run = self._resolved.run
         engine = self._resolved.engine
         client: EngineClient = load(engine.build().client, engine.name)(
@@ -243,6 +243,6 @@ class Servers:
             timeout_s=run.serving.engine_timeout,
             control_timeout_s=run.serving.engine_timeout,
             concurrency=run.serving.engine_concurrency * engines,
-            **known,
+            **more,
         )
         return client

@@ -12,10 +12,13 @@ from rlcore_import.arguments import Arguments, of_words
 from rlcore_import.frameworks import FRAMEWORKS
 from rlcore_import.slime.translate import translate
 from rlcore_import.translation import FlagVerdict
+from rlcore_import.trl import program
+from rlcore_import.verl import overrides
 
 REGISTRY = load().registry
 
 
+WORDS = {"slime": of_words, "verl": overrides.of_words, "trl": program.of_words}
 CASES = [
     (framework, *case)
     for framework, cases in json.loads(Path(__file__).with_name("settings_of_flags.json").read_text()).items()
@@ -26,8 +29,7 @@ CASES = [
 
 @pytest.mark.parametrize(("framework", "text", "expected"), CASES)
 def test_flags_mean_together(framework: str, text: str, expected: dict[str, Any]) -> None:
-    chosen = FRAMEWORKS[framework]()
-    found = chosen.translate(chosen.read(tuple(text.split()), {}), REGISTRY).settings
+    found = FRAMEWORKS[framework]().translate(WORDS[framework](tuple(text.split())), REGISTRY).settings
     assert {name: found.get(name) for name in expected} == expected
 
 
