@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -498,6 +499,17 @@ def test_a_generator_that_lacks_a_property(generator: type[OneTurn], missing: st
 
     found = fails(Suite)
     assert missing in found if missing else not found
+
+
+def test_a_generator_that_makes_no_samples() -> None:
+    class Suite(GeneratorConformance):
+        def generator(self) -> Any:
+            return SimpleNamespace(generate=text)
+
+    async def text(ctx: GenerationContext, sample: Sample) -> str:
+        return "4"
+
+    assert "generate() returned '4'; expected a Sample or a list" in fails(Suite)["a sample keeps its ids"]
 
 
 def test_a_generator_that_can_answer_nothing_asks_for_a_prompt() -> None:

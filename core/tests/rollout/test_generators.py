@@ -38,6 +38,11 @@ async def one_answer(ctx: GenerationContext, sample: Sample) -> Sample:
     return replace(answered(sample, done), metrics={"turns": 1.0})
 
 
+async def unseeded(ctx: GenerationContext, sample: Sample) -> Sample:
+    (done,) = await ctx.complete(sample.prompt_ids, seed=None, rid="")  # type: ignore[arg-type]  # on purpose
+    return answered(sample, done)
+
+
 async def endless(ctx: GenerationContext, sample: Sample) -> Sample:
     await asyncio.Event().wait()
     return sample
@@ -80,6 +85,12 @@ async def test_a_function_is_a_generator_and_nothing_else() -> None:
     assert not isinstance(generator, GroupGenerator | ClosableGenerator)
     with pytest.raises(PluginError, match="'broken' failed: RuntimeError: no licence"):
         built("broken")
+
+
+async def test_a_seed_that_is_none_is_refused() -> None:
+    pending = sample_of(prompt_ids=(1,), seed=3)
+    with pytest.raises(PluginError, match="The seed of a request is None; expected an integer"):
+        await built("unseeded").generate(context(TokenEngine(lambda prompt, seed: "yes")), pending)
 
 
 class Empty:

@@ -24,7 +24,7 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.generation import ClosableGenerator, Generator, GroupGenerator
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
 from rlcore.rollout.context import UNBOUNDED, EngineContext
-from rlcore.rollout.generators import build_generator
+from rlcore.rollout.generators import build_generator, check_samples
 from rlcore_testing.conformance import Conformance, Subject, same
 from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
@@ -272,7 +272,9 @@ async def _close(generator: Generator) -> None:
 
 
 def _listed(made: Sample | list[Sample]) -> list[Sample]:
-    return made if isinstance(made, list) else [made]
+    samples = made if isinstance(made, list) else [made]
+    check_samples("generate()", samples)
+    return samples
 
 
 def _tokens(trajectory: Sequence[Sample]) -> list[Sample]:

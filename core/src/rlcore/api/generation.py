@@ -4,8 +4,9 @@ import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
+from rlcore.api.errors import PluginError, described
 from rlcore.api.packed import Packed, PackedFloats, PackedInts, TokenFloats, TokenIds, pack
 from rlcore.api.tokens import Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
@@ -57,6 +58,8 @@ class Request:
     """
 
     def __post_init__(self) -> None:
+        if not isinstance(self.seed, SupportsIndex):  # an engine would draw a seed of its own
+            raise PluginError(f"The seed of a request is {described(self.seed)}; expected an integer.")
         # By its dictionary: the dataclass is frozen.
         pack(self.__dict__, {"input_ids": PackedInts})
 
