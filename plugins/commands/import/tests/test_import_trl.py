@@ -168,6 +168,24 @@ def test_a_model_that_is_loaded(lines: str, settings: dict[str, Any], tmp_path: 
     assert not [row.flag for row in found.rows if row.outcome.verdict is FlagVerdict.UNKNOWN]
 
 
+GIVEN_LATER = """
+more = dict(max_steps=5)
+config = SFTConfig(**more, **{"seed": 3})
+config.learning_rate = 1e-4
+SFTTrainer("m/n", args=config, train_dataset=load_dataset("a/b"))
+"""
+
+
+def test_settings_of_a_table_and_of_later_lines(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(GIVEN_LATER)
+    found = translate(read((str(path),), {}), REGISTRY).settings
+    assert {"steps": 5, "seed": 3, "lr": 1e-4}.items() <= found.items()
+    path.write_text(GIVEN_LATER.replace("dict(max_steps=5)", "json.load(file)"))
+    with pytest.raises(ConfigError, match=r"line 3: found \*\*more, which the program computes"):
+        read((str(path),), {})
+
+
 def test_a_yaml_of_the_command_and_flags_over_it(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("max_prompt_length: 64\nseed: 3\nmax_completion_length: 8\n")

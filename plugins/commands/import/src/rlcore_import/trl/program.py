@@ -122,8 +122,8 @@ class Program:
                 "SFTTrainer or DPOTrainer."
             )
         [(kind, trainer)] = trainers
-        flags = dict(self._keywords(f"{kind.upper()}Config", {}))
-        given = {keyword.arg: keyword.value for keyword in trainer.keywords if keyword.arg}
+        given = self._named(trainer)
+        flags = dict(self._keywords(f"{kind.upper()}Config", {})) | self._set_later(given.get("args"))
         if trainer.args:
             given.setdefault("model", trainer.args[0])
         flags |= {f"--{name}": self._value(node) for name, node in given.items() if name not in IGNORED}
@@ -154,11 +154,41 @@ class Program:
             yield from self._fields(call, defaults)
 
     def _fields(self, call: ast.Call, defaults: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        found = {keyword.arg: self._value(keyword.value) for keyword in call.keywords if keyword.arg}
+        found = {name: self._value(node) for name, node in self._named(call).items()}
         if call.args:
             found.setdefault("output_dir", self._value(call.args[0]))
         merged = {key: _words(value) for key, value in defaults.items()} | found
         yield from ((f"--{RENAMED.get(key, key)}", value) for key, value in merged.items())
+
+    def _named(self, call: ast.Call) -> dict[str, ast.expr]:
+        """The keyword arguments of a call, those of `**` among them. ConfigError where they are not known."""
+        named: dict[str, ast.expr] = {}
+        for keyword in call.keywords:
+            node = keyword.value if keyword.arg else self._defined(keyword.value)
+            if keyword.arg:
+                named[keyword.arg] = node
+            elif isinstance(node, ast.Call) and _called(node) == "dict":
+                named |= self._named(node)
+            elif isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
+                pairs = zip(node.keys, node.values, strict=True)
+                named |= {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+            else:
+                raise ConfigError(
+                    f"{self.path}, line {call.lineno}: found **{ast.unparse(keyword.value)}, which the "
+                    "program computes, expected arguments by their names; write them out."
+                )
+        return named
+
+    def _set_later(self, config: ast.expr | None) -> dict[str, tuple[str, ...]]:
+        """What is assigned to a field of the trainer's `args`: `config.max_steps = 10`."""
+        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Assign))
+        return {
+            f"--{node.targets[0].attr}": self._value(node.value)
+            for node in nodes
+            if isinstance(node.targets[0], ast.Attribute)
+            and isinstance(config, ast.Name)
+            and ast.unparse(node.targets[0].value) == config.id
+        }
 
     def _adapter(self, calls: Sequence[ast.Call]) -> dict[str, tuple[str, ...]]:
         """LoRA's fields by the names of TRL's flags; empty: none is made."""
@@ -222,7 +252,7 @@ class Program:
 
     def _loading(self, call: ast.Call, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         given = dict(zip(("path", "name"), call.args, strict=False))
-        given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        given |= self._named(call)
         named = {"path": f"{name}_name", "name": f"{name}_config", "split": f"{name}_split"}
         for key, node in given.items():
             yield f"--{named.get(key, f'{name}.{key}')}", self._value(node)
