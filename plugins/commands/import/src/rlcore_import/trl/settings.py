@@ -253,6 +253,14 @@ def rewards(run: Run, name: str) -> Outcome | Settings:
     return {"reward": chosen, **settings}
 
 
+def template(run: Run, name: str) -> Outcome | Settings:
+    try:
+        given = dict(parse_json(run.text(name)))
+    except (TypeError, ValueError):
+        return impossible("it is no table that can be read; give --source.chat-template-kwargs.NAME VALUE")
+    return {f"source.chat_template_kwargs.{key}": value for key, value in given.items()}
+
+
 def generation(run: Run, name: str) -> Outcome | Settings:
     """What is given to the engine as it is, by the names of transformers and of vLLM."""
     try:
