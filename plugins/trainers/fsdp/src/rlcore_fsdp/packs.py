@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rlcore import TrainBatch, token_ranges
 
@@ -62,10 +63,7 @@ def _one_row(part: TrainBatch, first: Tensor) -> tuple[Tensor, Tensor, Tensor, S
 
 def _row_each(part: TrainBatch, first: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
     """The same, padded on the right, which no token of a causal model sees."""
-    width = int(part.lengths.max()) if len(part) else 1
-    places = torch.arange(width)
-    tokens = torch.zeros(max(1, len(part)), width, dtype=torch.int64)
-    if len(part):
-        tokens[places < part.lengths[:, None]] = part.tokens
-    starts = torch.arange(len(part)) * width
-    return tokens, places.expand(tokens.shape), starts, None
+    alone = part.tokens.split(part.lengths.tolist()) if len(part) else [part.tokens.new_zeros(1)]
+    tokens = pad_sequence(alone, batch_first=True)
+    width = tokens.shape[1]
+    return tokens, torch.arange(width).expand(tokens.shape), torch.arange(len(part)) * width, None
