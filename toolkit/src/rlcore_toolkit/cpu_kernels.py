@@ -16,6 +16,8 @@ from torch.nn import functional
 
 _MANY_ROWS = 32
 """From here on oneDNN is the faster one, where it is."""
+_FEW_ROWS = 64
+"""Up to here it makes the gradient of an adapter's matrix in 0.1 to 0.9 of the time of MKL."""
 
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -176,15 +178,21 @@ class _Linear(torch.autograd.Function):
         waiting = None
         if ctx.reduce_over is not None:
             waiting = dist.all_reduce(of_x, group=ctx.reduce_over, async_op=True)
-        of_weight = None
-        # Off Intel's processors, the library was faster with the larger of the two dimensions first.
-        if rows is not None and weight.shape[0] < weight.shape[1] and not _INTEL:
-            of_weight = torch.mm(rows.t(), incoming).t()
-        elif rows is not None:
-            of_weight = torch.mm(incoming.t(), rows)
+        of_weight = None if rows is None else _of_weight(incoming, rows)
         if waiting is not None:
             waiting.wait()
         return of_x.view(*gradient.shape[:-1], weight.shape[1]), of_weight, None
+
+
+def _of_weight(incoming: Tensor, rows: Tensor) -> Tensor:
+    """The transpose of `incoming` [N, O] times `rows` [N, I]."""
+    is_wide = incoming.shape[1] < rows.shape[1]
+    first, second = (incoming, rows) if is_wide else (rows, incoming)
+    if _TAKES_ONEDNN and first.shape[1] <= _FEW_ROWS and fits_kernel(rows):
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(first.t(), second.t(), None, "none", [], "")
+        return out if is_wide else out.t()
+    # Off Intel's processors, the library was faster with the larger of the two dimensions first.
+    return torch.mm(rows.t(), incoming).t() if is_wide and not _INTEL else torch.mm(incoming.t(), rows)
 
 
 def times_transposed(x: Tensor, weight: Tensor) -> Tensor:

@@ -43,12 +43,11 @@ def _linear(layer: Any, inputs: Tensor) -> Tensor:
 
 
 def _adapted(layer: Any, inputs: Tensor) -> Tensor:
-    """What PEFT's layer computes, without its passes over outputs: W x + B (s A x)."""
+    """What PEFT's layer computes, but scales the few outputs of A and not the many of B: W x + B (s A x)."""
     outputs: Tensor = layer.base_layer(inputs)
     for name in () if layer.disable_adapters else layer.active_adapters:
         low = layer.lora_A[name](layer.lora_dropout[name](inputs)) * layer.scaling[name]
-        up = layer.lora_B[name].weight
-        outputs = torch.addmm(outputs.flatten(0, -2), low.flatten(0, -2), up.t()).view_as(outputs)
+        outputs = outputs + layer.lora_B[name](low)
     return outputs
 
 
