@@ -7,6 +7,7 @@ from typing import Any
 
 from families import DELTA_NETS, FAMILIES
 from inputs import chats, make_model, write_jsonl
+from slime_runs import SCRIPTS
 
 from rlcore_testing.mtp import publish_mimo, publish_mtp
 from rlcore_testing.nested import make_nested
@@ -39,7 +40,6 @@ FOREIGN = (
 """What belongs to the published model, to SGLang, or to the sizes of the layout."""
 PLACES = ("placement", "sleep")
 """Of trainer and engines. A split is of GPUs, and one rank is the plain run to compare with."""
-ALL = {"tensor": 2, "pipeline": 2, "context": 2, "expert": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,33 +67,7 @@ class Scaled:
 
 
 SCALED: Mapping[str, Scaled] = {
-    "qwen2.5-0.5B-reproducibility": Scaled(
-        model_type="qwen2", ranks=2, sizes={}, covers=("qwen2.5-0.5B-gb10-smoke",)
-    ),
-    "qwen3-32B": Scaled(
-        model_type="qwen3", ranks=4, sizes={"tensor": 2}, covers=("qwen3-4B", "qwen3-4B-amd")
-    ),
-    "glm4-9B": Scaled(model_type="glm4", ranks=4, sizes={"tensor": 2, "context": 2}),
-    "qwen3-30B-A3B": Scaled(
-        model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}, covers=("moonlight-16B-A3B",)
-    ),
-    "qwen3-4B-base-sft": Scaled(model_type="qwen3", ranks=2, sizes={}),
-    "qwen3-235B-A22B-sft": Scaled(model_type="qwen3_moe", ranks=4, sizes={"tensor": 2, "expert": 4}),
-    "qwen3-235B-A22B": Scaled(model_type="qwen3_moe", ranks=8, sizes=ALL, last=1),
-    "glm4.7-355B-A32B": Scaled(model_type="glm4_moe", ranks=8, sizes=ALL),
-    "glm5-744B-A40B": Scaled(model_type="glm_moe_dsa", ranks=8, sizes=ALL, covers=("glm5.2-744B-A40B",)),
-    "minimax-m2": Scaled(model_type="minimax_m2", ranks=8, sizes={"tensor": 2, "pipeline": 2, "expert": 4}),
-    "kimi-k2-Thinking": Scaled(
-        model_type="deepseek_v3", ranks=8, sizes=ALL, last=1, covers=("kimi-k2-Instruct",)
-    ),
-    "deepseek-r1": Scaled(model_type="deepseek_v3", ranks=8, sizes=ALL, last=1),
-    "glm4.7-30B-A3B": Scaled(model_type="glm4_moe_lite", ranks=8, sizes=ALL, last=1, mtp=True),
-    "mimo-7B-rl-eagle": Scaled(model_type="qwen2", ranks=2, sizes={"tensor": 2}, mtp=True),
-    "qwen3-next-80B-A3B": Scaled(model_type="qwen3_next", ranks=8, sizes=ALL, last=1),
-    "qwen3.5-27B": Scaled(
-        model_type="qwen3_5_text", ranks=8, sizes={"tensor": 2, "pipeline": 2, "context": 2}, last=1
-    ),
-    "qwen3.5-35B-A3B-sft": Scaled(model_type="qwen3_5_moe_text", ranks=4, sizes={"tensor": 2, "expert": 4}),
+    name: Scaled(**script["scaled"]) for name, script in SCRIPTS.items() if "scaled" in script
 }
 """Script → how it is trained here."""
 

@@ -1,6 +1,7 @@
 """slime's 23 run scripts as lists of arguments, and the files that they name."""
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,44 +25,12 @@ RUNS: Mapping[str, list[str]] = {
 GROUPS, GROUPS_NAME = Path(__file__).with_name("slime_groups.yaml"), "groups.yaml"
 """What `--sglang-config` of glm5.2-744B-A40B names."""
 
-SIZES: Mapping[str, str] = {
-    "deepseek-r1": "deepseek-v3",
-    "glm4-9B": "glm-4-9b",
-    "glm4.7-30B-A3B": "glm-4.7-flash",
-    "glm4.7-355B-A32B": "glm-4.5",
-    "glm5-744B-A40B": "glm-5",
-    "glm5.2-744B-A40B": "glm-5.2",
-    "kimi-k2-Instruct": "kimi-k2",
-    "kimi-k2-Thinking": "kimi-k2",
-    "mimo-7B-rl-eagle": "mimo-7b",
-    "minimax-m2": "minimax-m2",
-    "moonlight-16B-A3B": "moonlight-16b-a3b",
-    "qwen2.5-0.5B-gb10-smoke": "qwen2.5-0.5b",
-    "qwen2.5-0.5B-reproducibility": "qwen2.5-0.5b",
-    "qwen3-235B-A22B": "qwen3-235b-a22b",
-    "qwen3-235B-A22B-sft": "qwen3-235b-a22b",
-    "qwen3-30B-A3B": "qwen3-30b-a3b",
-    "qwen3-32B": "qwen3-32b",
-    "qwen3-4B": "qwen3-4b",
-    "qwen3-4B-amd": "qwen3-4b",
-    "qwen3-4B-base-sft": "qwen3-4b",
-    "qwen3-next-80B-A3B": "qwen3-next-80b-a3b",
-    "qwen3.5-27B": "qwen3.5-27b",
-    "qwen3.5-35B-A3B-sft": "qwen3.5-35b-a3b",
-}
-"""Script → the published size that it trains."""
-
-
-FP8 = frozenset(
-    {
-        "deepseek-r1",
-        "glm5.2-744B-A40B",
-        "kimi-k2-Instruct",
-        "kimi-k2-Thinking",
-        "minimax-m2",
-        "qwen3-235B-A22B",
-    }
+SCRIPTS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("slime_scripts.toml").read_text()
 )
+SIZES: Mapping[str, str] = {name: script["size"] for name, script in SCRIPTS.items()}
+"""Script → the published size that it trains."""
+FP8 = frozenset(name for name, script in SCRIPTS.items() if "fp8" in script)
 """Scripts whose `--hf-checkpoint` is a model that is published in FP8, or says so by its name."""
 BLOCKS = {
     "quant_method": "fp8",
