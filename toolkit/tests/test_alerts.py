@@ -18,7 +18,7 @@ def found(*rows: dict[str, Json]) -> list[tuple[str, int]]:
     [
         ("train/advantage_std", 1.0, 1e-3, 0.0, "no signal", {"train/advantage_mean": 0.0}),
         ("rollout/truncated", 0.9, 0.49, 0.5, "truncated", {}),
-        ("train/entropy", 2.0, 0.21, 0.19, "entropy", {}),
+        ("train/entropy", 2.0, 0.21, 0.19, "entropy", {"rollout/failed": 0}),
         ("train/kl_engine", 0.002, 0.0099, 0.0101, "gap", {}),
         ("train/kl_engine", 1e-7, 9e-4, 2e-3, "gap", {}),
     ],
@@ -31,6 +31,10 @@ def test_an_alert_begins_after_five_steps_in_a_row(
     evaluation: list[dict[str, Json]] = [{"eval/step": 20}]
     assert found(*usual, *bad * 4, {key: fine, **more}, *bad * 4) == []
     assert found(*usual, *bad * 3, *evaluation, {key: None, **more}, *bad * 4) == [(name, 27)]
+
+
+def test_given_responses_need_no_entropy() -> None:
+    assert found(*[{"train/entropy": 2.0}] * 5, *[{"train/entropy": 0.1}] * 9) == []
 
 
 def test_log_probs_that_cannot_be_compared_have_no_gap() -> None:

@@ -61,12 +61,13 @@ _RULES = (
         "rollout/truncated",
         lambda row, _: _value(row, "step") > SETTLED and _value(row, "rollout/truncated") >= MOST_TRUNCATED,
         "In each of the {steps} steps up to step {last} half of the responses or more were cut at "
-        "--max-response-tokens (rollout/truncated, now {value:.2g}).",
+        "--max-response-tokens (rollout/truncated, now {value:.2g}); give more, unless the share falls.",
     ),
     _Rule(
         "entropy",
         "train/entropy",
-        lambda row, start: _value(row, "train/entropy") < LEAST_ENTROPY * start,
+        # Given responses explore nothing, and sample nothing that could fail.
+        lambda row, start: "rollout/failed" in row and _value(row, "train/entropy") < LEAST_ENTROPY * start,
         "The policy hardly explores any more: in each of the {steps} steps up to step {last} its entropy was "
         "below a tenth of that of the first steps (train/entropy, now {value:.2g}, then {start:.2g}).",
     ),

@@ -179,6 +179,6 @@ def test_metrics_are_described_by_the_closest_key() -> None:
     assert found["rollout/reward_mean"] == [
         ["mean and standard deviation of the samples' rewards", "metrics.md", "rollout/reward_mean"]
     ]
-    assert "greedy exact match" in found["eval/easy/score"][0][0]
+    assert "exact match with the label" in found["eval/easy/score"][0][0]
     assert all(page == "generators.md" for _, page, _ in found["rollout/failed/no_room"])
     assert "own" not in found
