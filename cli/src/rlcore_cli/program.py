@@ -222,8 +222,8 @@ class Program:
         if values.get("model") not in registry.names(Kind.MODEL):  # only a preset suggests settings
             values = {name: value for name, value in values.items() if name.partition(".")[0] != "model"}
         (plain,) = written_out(registry, replace(layer, values=values))
-        # its data need not be here, so a file that is there stands for them
-        there = {name: __file__ for name in plain.values if DATA.fullmatch(name)}
+        # its data need not be here, so a URL stands for them, which is asked only by a run
+        there = {name: "memory://rows.jsonl" for name in plain.values if DATA.fullmatch(name)}
         selection = select(
             registry, replace(plain, values={**plain.values, **there}), layers.Layer(label="", values={})
         )

@@ -338,3 +338,11 @@ def test_the_printed_command_passes_its_dry_run_and_its_own_plan(
     printed = {at: bool(_check_printed(size, *at, file, capsys)) for at in chosen}
     for (gpus, memory), fits in printed.items():  # so does it on more of a GPU
         assert not fits or all(printed[at] for at in chosen if at[0] == gpus and at[1] > memory)
+
+
+def test_the_data_of_a_run_need_not_be_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'algo = "grpo"\nmodel = "qwen3"\ndata = ["a=gone.jsonl:2", "b=gone.csv"]\nreward = "math"\n'
+    )
+    assert run(["plan", "--config", str(file), "--gpu-memory", "80"]) == 0, capsys.readouterr().err
