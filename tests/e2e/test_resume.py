@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import SMALL, Run, Start, gone, rows, untimed, wait_for
+from command import SMALL, Run, Start, gone, line_of, rows, untimed, wait_for
 
 TRAIN = ("train", "--algo", "grpo", "--model", "qwen3", *SMALL, "--minibatches", "2", "--eval-every", "4")
 
@@ -24,7 +24,7 @@ def test_killed_and_resumed_is_identical_to_uninterrupted(run: Run, start: Start
     command = start(*TRAIN, *changes, "--steps", "8", "--save-every", "3", "--run-dir", str(broken), ray=True)
     wait_for(lambda: (broken / "checkpoints" / "3" / "complete.json").is_file(), alive=command)
     children = command.descendants()
-    assert any("rlcore_local" in child.cmdline() for child in children), "its engine must end as well"
+    assert any("rlcore_local" in line_of(child) for child in children), "its engine must end as well"
     ray_folder = _ray_folder(children)
     os.kill(command.process.pid, signal.SIGKILL)
     command.wait()

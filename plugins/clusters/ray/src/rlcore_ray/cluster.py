@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,9 +20,11 @@ from typing import Any
 import psutil
 
 from rlcore import ACTOR_THREADS, ActorThread, Bundle, CallFailed, ConfigError, RlcoreError, WorkerError
-from rlcore_machine import LOOPBACK, Terminated
+from rlcore_machine import LOOPBACK, ForkServer, Terminated
+from rlcore_ray import worker_forks
 from rlcore_ray.config import RayConfig
-from rlcore_toolkit import watch_processes
+from rlcore_ray.worker_forks import WorkerForks
+from rlcore_toolkit import has_gpu, watch_processes
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ _ENVIRONMENT = {
 }
 _OTHER_HOSTS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Unless it is 0, Ray replaces the address of the loopback by one that other hosts can reach."""
+_PRESTART = "RAY_prestart_worker_first_driver"
+"""Unless it is 0, `ray.init` waits for workers, and holds the interpreter: no thread can fork them."""
 _MAX_SOCKET_PATH = 107
 _SOCKET = "r/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 """The longest path below the folder that Ray is given, as an example."""
@@ -97,11 +102,17 @@ class RayCluster:
     def __init__(self, config: RayConfig) -> None:
         self.gpus = 0
         self._address, self._hosts = config.address, config.hosts
-        self._head_pids: Mapping[str, int] = {}
+        self._head_pids: dict[str, int] = {}
+        self._forks: ForkServer | None = None
         self._until_closed = contextlib.ExitStack()
 
     def prepare(self, modules: Sequence[str]) -> None:
-        """Nothing: a worker of Ray imports what it needs."""
+        """Start the fork server of a Ray of the run's own, which imports `modules` for all workers.
+
+        Not where there is a GPU: a library that starts CUDA at its import would spoil it for all forks.
+        """
+        if self._address is None and sys.platform == "linux" and not has_gpu():
+            self._forks = self._until_closed.enter_context(ForkServer(modules))
 
     def connect(self, *, cpus: int, gpus: int, remove: Callable[[Path], None]) -> None:
         """Starts or joins Ray. A Ray of its own has `cpus` logical CPUs: one for each actor that asks."""
@@ -113,7 +124,9 @@ class RayCluster:
         try:
             if self._address and self._hosts:
                 _wait_for_server(self._address)
-            self._ray = enter(_connection(self._address, cpus, gpus, folder))
+            if self._forks and folder:
+                enter(contextlib.closing(WorkerForks(self._forks, folder.parent)))
+            self._ray = enter(_connection(self._address, cpus, gpus, folder, forks=self._forks is not None))
         finally:
             # Ray installs handlers of its own, also where it fails; those of the run end it cleanly.
             for number, handler in handlers.items():
@@ -126,6 +139,8 @@ class RayCluster:
             self._head_pids = {
                 f"Ray's process {name!r}": children[name] for name in _HEAD if name in children
             }
+            if self._forks:
+                self._head_pids |= {"The fork server": self._forks.pid}
 
     def close(self) -> None:
         """Leave Ray; one of its own is shut down, with all its processes."""
@@ -222,8 +237,10 @@ def _local_folder(remove: Callable[[Path], None]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _connection(address: str | None, cpus: int, gpus: int, folder: Path | None) -> Iterator[Any]:
-    """Connect to Ray. `folder`: where a local cluster keeps its files."""
+def _connection(
+    address: str | None, cpus: int, gpus: int, folder: Path | None, *, forks: bool
+) -> Iterator[Any]:
+    """Connect to Ray. `folder`: where a local cluster keeps its files. `forks`: its workers are forked."""
     if address is None:
         os.environ[_OTHER_HOSTS] = "0"
         # Without a token, every user of the machine could run code here.
@@ -232,6 +249,9 @@ def _connection(address: str | None, cpus: int, gpus: int, folder: Path | None) 
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     else:
         _show_token(address)
+
+    if forks:
+        os.environ[_PRESTART] = "0"
 
     import ray
     from ray._private import worker
@@ -254,7 +274,7 @@ def _connection(address: str | None, cpus: int, gpus: int, folder: Path | None) 
         options["address"] = address
         _require_server(address)
     try:
-        _init(ray, options, address)
+        _init(ray, options, address, forks)
         yield ray
     finally:
         ray.shutdown()
@@ -297,11 +317,11 @@ def _show_token(address: str) -> None:
         os.environ[_AUTH_MODE] = "token"
 
 
-def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
+def _init(ray: Any, options: Mapping[str, Any], address: str | None, forks: bool) -> None:
     """`ray.init`, whose errors are of any class, `Exception` itself included."""
     begin = time.monotonic()
     try:
-        with _fewer_processes():
+        with _lean_start(forks):
             try:
                 ray.init(**options)
             except Exception:
@@ -325,8 +345,10 @@ def _init(ray: Any, options: Mapping[str, Any], address: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _fewer_processes() -> Iterator[None]:
+def _lean_start(forks: bool) -> Iterator[None]:
     """Within, a Ray of the run's own starts without its autoscaler, its API server and a reader of its logs.
+
+    Where its workers are forked, it starts `worker_forks` for each.
 
     Nobody asks them for anything (without the dashboard, the server would only report usage, which is off).
     While they start the rest waits: for more than a second of 15 until the first step, and often for another,
@@ -338,7 +360,8 @@ def _fewer_processes() -> Iterator[None]:
     params: Any = parameter
     head: Any = node.Node
     whole, serve = params.RayParams, head.start_api_server
-    params.RayParams = functools.partial(whole, no_monitor=True, include_log_monitor=False)
+    options = {"worker_path": worker_forks.__file__} if forks else {}
+    params.RayParams = functools.partial(whole, no_monitor=True, include_log_monitor=False, **options)
     head.start_api_server = lambda self, **options: None
     try:
         yield
