@@ -54,16 +54,18 @@ def main() -> None:
         _row(name, wall[name], "CPU of an empty interpreter", cpu[name] / cpu[EMPTY], limit)
         for name, (_, limit) in COMMANDS.items()
     ]
-    runs, others = [], []
+    first: dict[str, list[CommandRun]] = {"ray": [], "processes": []}
+    times: dict[str, list[float]] = {cluster: [] for cluster in first}
     for _ in range(args.runs):
-        runs.append(_first_step(args, "--cluster", "ray"))
-        others.append(_first_step(args, "--cluster", "processes"))
-    first = statistics.median(run.first_step_s for run in runs)
-    without = statistics.median(run.first_step_s for run in others)
-    for cluster, taken in (("ray", first), ("processes", without)):
+        for cluster, runs in first.items():
+            imports = _seconds(COMMANDS[IMPORTS][0])[0]  # just before, so that load lengthens both
+            runs.append(_first_step(args, "--cluster", cluster))
+            times[cluster].append(runs[-1].first_step_s / imports)
+    for cluster, runs in first.items():
         name = f"rlcore train … --cluster {cluster}, to the end of step 1"
-        rows.append(_row(name, taken, "the imports", taken / wall[IMPORTS], FIRST_STEP))
-    typical = min(runs, key=lambda run: abs(run.first_step_s - first))
+        taken = statistics.median(run.first_step_s for run in runs)
+        rows.append(_row(name, taken, "the imports", statistics.median(times[cluster]), FIRST_STEP))
+    typical = sorted(first["ray"], key=lambda run: run.first_step_s)[len(first["ray"]) // 2]
     text = f"{table(rows)}\n\nThe way to the first step:\n\n{table(_phases(typical))}"
     publish("startup", facts, {"rows": rows, "phases": dict(typical.phases)}, text, dry=args.dry)
 
@@ -98,8 +100,9 @@ def _first_step(args: object, *flags: str) -> CommandRun:
 
 
 def _phases(run: CommandRun) -> list[Row]:
-    *before, last = run.phases
-    names, begins = [*before, f"{last}, evaluation, step 1"], [*run.phases.values(), run.first_step_s]
+    phases = {name: at for name, at in run.phases.items() if "checkpoint" not in name}
+    *before, last = phases
+    names, begins = [*before, f"{last}, evaluation, step 1"], [*phases.values(), run.first_step_s]
     # The clock of the phases starts with the display, after the command's own imports.
     return [
         {"phase": name, "from, s": begins[index], "seconds": begins[index + 1] - begins[index]}
