@@ -9,9 +9,9 @@ import pytest
 from runs import installed
 
 from rlcore.compose.models import read_config
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore_cli.resolve import resolve_model
+from rlcore_cli.select import select
 from rlcore_toolkit import read_config as planned_config
 
 CONFIG: dict[str, Any] = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "auto_map": {}}

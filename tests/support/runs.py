@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from functools import cache
 
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 
 
 @cache

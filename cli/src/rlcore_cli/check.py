@@ -11,7 +11,6 @@ from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.records import LIST_KINDS, Algorithm, Kind, ModelFamily
 from rlcore.api.types import Prompt
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import Entry, Registry
 from rlcore_cli import options
@@ -19,6 +18,7 @@ from rlcore_cli.flags import Flag, of_config
 from rlcore_cli.naming import Offer, offers_called
 from rlcore_cli.program import Program, loaded
 from rlcore_cli.resolve import resolve_part
+from rlcore_cli.select import select
 from rlcore_cli.train import program_of
 from rlcore_testing.conformance import Finding, Subject
 

@@ -13,21 +13,22 @@ from rlcore.api.marks import Mark
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.records import LIST_KINDS, NAME, Kind
 from rlcore.api.run_config import RunConfig
-from rlcore.compose import evals, models
+from rlcore.compose import models
 from rlcore.compose.evals import EVAL, EvalConfig
 from rlcore.compose.frozen import FROZEN, frozen_complaints
 from rlcore.compose.lookup import find_entries, find_entry, reward_weights, text_of
 from rlcore.compose.part_checks import complaints_of
 from rlcore.compose.resolved import Inference
 from rlcore.compose.run_checks import eval_complaints
-from rlcore.compose.select import default_choices, default_clashes, written_out
 from rlcore.compose.selection import Selection
 from rlcore.config import layers, toml
 from rlcore.config.fields import marked
 from rlcore.config.layers import Layer, Setting
 from rlcore.plugins.registry import Entry, Registry
+from rlcore_cli import evals
 from rlcore_cli.flags import Flag, flags, of_config
 from rlcore_cli.resolve import pass_through, resolve_evals, resolve_model, resolve_part, resolve_rewards
+from rlcore_cli.select import default_choices, default_clashes, written_out
 
 CHOICES: Mapping[str, str] = {
     "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",

@@ -215,8 +215,8 @@ class Program:
 
     def _run_of(self, layer: "Layer", settings: Mapping[str, Any]) -> "RunFile":
         from rlcore.api.run_config import RunConfig
-        from rlcore.compose.select import select, written_out
         from rlcore.config import layers
+        from rlcore_cli.select import select, written_out
 
         registry, values = self.plugins.registry, layer.values
         if values.get("model") not in registry.names(Kind.MODEL):  # only a preset suggests settings

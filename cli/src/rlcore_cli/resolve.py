@@ -28,7 +28,7 @@ from rlcore.plugins.registry import Entry
 
 
 def resolve(selection: Selection, plugin_files: Iterable[PluginFile] = ()) -> Resolved:
-    """The run that `selection` (`rlcore.compose.select`) describes. Imports no torch.
+    """The run that `selection` (`rlcore_cli.select`) describes. Imports no torch.
 
     Raises `UserError`: one sentence that names the flag or the file.
     """

@@ -25,7 +25,6 @@ from rlcore.compose.models import directory_of
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.roles import of_role
 from rlcore.compose.run_checks import check_engine_placement, config_of, engine_count
-from rlcore.compose.select import select, written_out
 from rlcore.compose.selection import Selection
 from rlcore.config.layers import Layer
 from rlcore.plugins.factories import check_factory
@@ -36,6 +35,7 @@ from rlcore_cli import options
 from rlcore_cli.program import Program
 from rlcore_cli.resolve import resolve, resolve_model, resolve_part
 from rlcore_cli.resume import check_same_past
+from rlcore_cli.select import select, written_out
 from rlcore_machine import Terminated
 from rlcore_toolkit import has_gpu_here
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 
 TOY = Path(__file__).with_name("toy_plugin.py")
 BASE = {"algo": "toy", "model": "tiny", "engine": "local"}

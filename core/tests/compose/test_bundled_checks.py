@@ -7,10 +7,10 @@ from refusals import Case, cases
 
 from rlcore.api.errors import ConfigError
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import load
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 from rlcore_grpo.config import PpoClipConfig
 
 PLUGINS = load()

@@ -39,8 +39,8 @@ def test_a_wrong_key(make: Make, write: Callable[[str], Path], case: Case) -> No
     [("algo", "one of "), ("model", "a Hugging Face directory, a hub id (OWNER/NAME) or one of ")],
 )
 def test_a_missing_choice(make: Make, plugins: Any, key: str, offer: str) -> None:
-    from rlcore.compose.select import select
     from rlcore.config.layers import Layer
+    from rlcore_cli.select import select
 
     flags = {"algo": "toy", "model": "tiny"}
     del flags[key]

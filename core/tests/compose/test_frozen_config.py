@@ -12,11 +12,11 @@ from runs import installed, run_of
 from rlcore import AsksChat, AsksScores, ConfigError
 from rlcore.compose.frozen import fields_of, frozen_models
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.select import select
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore_cli.evaluation import resolve_evaluation, select_evaluation
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 
 JUDGED: dict[str, Any] = {"reward": ["judge"], "reward.judge.url": "frozen:judge"}
 GIVEN: dict[str, Any] = {"frozen": ["judge=/models/judge"], **JUDGED}

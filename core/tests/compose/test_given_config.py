@@ -9,11 +9,11 @@ from refusals import Case, cases
 
 from rlcore import ConfigError, Input, Kind, TrainsOn
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.select import select
 from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 
 Make = Callable[..., Resolved]
 

@@ -9,11 +9,11 @@ from refusals import Case, cases
 
 from rlcore import Algorithm, ConfigError, Input, Kind
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.registry import check
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 
 HERE = Path(__file__).parent
 BASE = {"algo": "toy", "model": "tiny", "engine": "local"}

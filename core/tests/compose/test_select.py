@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from rlcore import ConfigError, Kind, PluginError, Registry
-from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.layers import Layer
@@ -14,6 +13,7 @@ from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore_cli.evaluation import resolve_evaluation, select_evaluation
 from rlcore_cli.flags import flags
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 from rlcore_files.config import FileConfig
 from rlcore_toolkit import machine
 

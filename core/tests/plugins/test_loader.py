@@ -10,11 +10,11 @@ from refusals import Case, cases
 
 from rlcore import EngineConfig, Kind, PluginError, RunConfig, __version__
 from rlcore.api.config import fields_of
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.installed import UNKNOWN
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore.plugins.setting_names import NUMBERS, SETTINGS
+from rlcore_cli.select import select
 from rlcore_local.config import LocalConfig
 from rlcore_wandb import plugin as wandb
 

@@ -17,12 +17,12 @@ from rlcore.api.config import Config
 from rlcore.api.part_config import BatchConfig, GroupConfig
 from rlcore.api.records import Algorithm, Kind
 from rlcore.api.run_config import RunConfig
-from rlcore.compose.select import select
 from rlcore.compose.selection import Selection
 from rlcore.config import layers
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import load
 from rlcore.plugins.registry import Registry
+from rlcore_cli.select import select
 from rlcore_testing.conformance import Conformance, Subject
 
 OF_RESPONSES = (Kind.ADVANTAGE, Kind.VALUE_LOSS, Kind.CORRECTION, Kind.REWARD, Kind.FILTER)

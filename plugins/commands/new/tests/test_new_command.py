@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rlcore import Kind, __version__
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 from rlcore_new.package import DEMO, kinds, licenses, this_line, write_package
 from rlcore_testing.programs import ran
 

@@ -8,13 +8,14 @@ from typing import Any
 from rlcore.api.columns import TrainsOn
 from rlcore.api.errors import ConfigError
 from rlcore.api.records import LIST_KINDS, Algorithm, Kind
-from rlcore.compose import evals, frozen, lookup, models
+from rlcore.compose import frozen, lookup, models
 from rlcore.compose.lookup import DATA, TASK
 from rlcore.compose.selection import ROLLOUT_KINDS, SINGLE_KINDS, Selection, table_owners
 from rlcore.config import layers
 from rlcore.config.layers import Layer, Setting
 from rlcore.config.toml import NONE
 from rlcore.plugins.registry import OPTIONAL_KINDS, Entry, Registry
+from rlcore_cli import evals
 
 
 def select(registry: Registry, file: Layer | None, flags: Layer) -> Selection:
