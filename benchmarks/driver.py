@@ -24,7 +24,6 @@ from multiprocessing import get_context
 import psutil
 from common import BENCHMARKS, Row, machine, parser, publish, say, table, verdict
 
-from rlcore.api.config import Config
 from rlcore.api.part import RewardPart
 from rlcore.api.run_config import RunConfig
 from rlcore.api.types import Group, Prompt, Sampling
@@ -41,6 +40,7 @@ from rlcore_machine import settle_heap
 from rlcore_machine.network import free_port
 from rlcore_machine.server_process import ServerProcess
 from rlcore_machine.tasks import together
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_testing.token_engine import ByteTokenizer
 from rlcore_text.config import ExactMatchConfig
@@ -143,7 +143,7 @@ async def drive(url: str, pool: RewardPool, args: argparse.Namespace) -> tuple[P
         pipeline = GroupPipeline(
             run=RunConfig(),
             encoder=PromptTokenizer(tokenizer, len(PROMPT)),
-            generator=SingleTurn(Config()),
+            generator=SingleTurn(SingleTurnConfig()),
             rewards=pool,
         )
         ctx = EngineContext(client, tokenizer, Sampling(max_tokens=args.tokens), pool)

@@ -72,6 +72,7 @@ def known() -> set[str]:
     known |= {f"{name.rpartition('.')[0]}.FIELD" for name in known}
     return known | {
         "--help",
+        "--policy.NAME.lr",
         "--teacher.NAME.url",
         "--reward.NAME.FIELD",
         "--trainer.FIELD",

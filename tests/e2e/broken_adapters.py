@@ -18,10 +18,11 @@ FAULTS = {
     "keeping": "{} if any(one.any() for name, one in self.tensors.items() if 'lora_B' in name) else weights",
 }
 """Name → what the server takes of the whole weights that an adapter makes."""
+FAULTS["mixing"] = "sound(self, FIRST.pop() if FIRST else FIRST.append(new) or new, held)"
 SERVER = """
 import sys
 from rlcore_local.adapter import HeldAdapter
-sound = HeldAdapter.merged
+sound, FIRST = HeldAdapter.merged, []
 def broken(self, new, held):
     weights = sound(self, new, held)
     return FAULT

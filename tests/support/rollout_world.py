@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlcore.api.config import Config, fields_of
+from rlcore.api.config import fields_of
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion, Request
 from rlcore.api.producer import ProducerContext
@@ -22,6 +22,7 @@ from rlcore_sampling.asynchronous import AsynchronousRollouts
 from rlcore_sampling.baseline import greedy
 from rlcore_sampling.sampling_producer import SamplingProducer
 from rlcore_sampling.synchronous import SynchronousRollouts
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_single_turn.generator import SingleTurn
 
 EOS = 10
@@ -163,7 +164,7 @@ class World:
             "cursor": cursor_of(self.options.get("prompts", self.prompts), self.run),
             "encoder": PromptTokenizer(self.tokenizer, self.run.sampling.max_prompt_tokens),
             "clients": self.engines,
-            "generator": SingleTurn(Config()),
+            "generator": SingleTurn(SingleTurnConfig()),
             "rewards": self.rewards,
         }
         options = {name: value for name, value in self.options.items() if name != "prompts"}
@@ -182,7 +183,7 @@ class World:
         known = {
             "name": "set",
             "prompts": prompts,
-            "generator": self.options.get("generator", SingleTurn(Config())),
+            "generator": self.options.get("generator", SingleTurn(SingleTurnConfig())),
             "scorer": self.rewards,
             "sampling": greedy(sampling_of(self.run)),
             "exact": True,

@@ -16,11 +16,11 @@ from rlcore.api.lora import ADAPTER_CONFIG
 from rlcore.checkpoint.folder import write_atomically
 from rlcore.compose.abilities import Demand, require
 from rlcore.compose.run_checks import bridge_complaints
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.preparation.run_folder import RUN_TOML
 from rlcore_cli.program import Program
 from rlcore_cli.resolve import resolve_model
+from rlcore_cli.select import select
 from rlcore_cli.train import model_of, trainer_of
 from rlcore_toolkit import check_new
 
@@ -116,13 +116,14 @@ def _to_fp8(source: Path, out: Path, size: int) -> None:
     "--adapter/--merged",
     help="Write the adapter of a run with --lora.rank alone, as PEFT loads it, or merged into the model.",
 )
+@click.option("--policy", default="", metavar="NAME", help="A policy beside the run's own, of [policy.NAME].")
 @click.pass_obj
-def export(program: Program, run: Path, out: Path, ranks: int, adapter: bool) -> None:
+def export(program: Program, run: Path, out: Path, ranks: int, adapter: bool, policy: str) -> None:
     """Write the model of RUN's newest checkpoint to the folder OUT, as transformers and engines load it."""
     from rlcore_cli.weights_source import checkpoint_of, of_checkpoint
 
     trained = model_of(program, run, f"{run}")
-    source = of_checkpoint(checkpoint_of(run), trained.model)
+    source = of_checkpoint(checkpoint_of(run), trained.model, policy)
     if adapter:
         _copy_adapter(source.folder, out)
     else:

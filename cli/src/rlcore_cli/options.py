@@ -222,6 +222,7 @@ def passed_help(selection: Selection) -> Iterator[tuple[str, tuple[str, str]]]:
         if entry.kind is Kind.TRAINER:
             text = f"a field of the critic, reference or teacher alone, in place of --{table}.FIELD"
             yield table, (f"--ROLE.{table}.FIELD VALUE", text)
+    yield "lora", ("--policy.NAME.FIELD VALUE", "lr, rank, alpha or targets of one more policy")
     yield "teacher", ("--teacher.NAME.url URL", "one of several teachers, as --teacher.url says")
     for option, name in ((f"--{FROZEN}", "frozen model"), (flag_name(ENGINE_GROUP), "engine group")):
         yield "serving", (f"{option}.NAME.FIELD VALUE", f"any field of the servers of that {name}")

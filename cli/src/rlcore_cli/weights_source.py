@@ -5,7 +5,7 @@ from pathlib import Path
 from rlcore.api.dtypes import DTYPE_OF_NAME
 from rlcore.api.errors import CheckpointError, ModelError
 from rlcore.api.part import ModelSpec, Part
-from rlcore.api.roles import POLICY
+from rlcore.api.roles import policy_role
 from rlcore.api.trainer import SavedWeights
 from rlcore.checkpoint.folder import check_files, newest_complete
 from rlcore.compose.models import read_config
@@ -22,13 +22,19 @@ def checkpoint_of(run: Path) -> Path:
     return checkpoint
 
 
-def of_checkpoint(checkpoint: Path, model: ModelChoice) -> SavedWeights:
-    """The policy of `checkpoint` (RUN/checkpoints/N, of a run of `model`). CheckpointError."""
+def of_checkpoint(checkpoint: Path, model: ModelChoice, policy: str = "") -> SavedWeights:
+    """The policy of `checkpoint` (RUN/checkpoints/N, of a run of `model`). CheckpointError.
+
+    `policy`: the name of one beside the run's own.
+    """
     check_files(checkpoint)
+    folder = checkpoint / policy_role(policy)
+    if not folder.is_dir():
+        raise CheckpointError(f"--policy: found {policy!r}, which {checkpoint} does not hold.")
     state = RunState.read(checkpoint)
     path = model.path or str(checkpoint.resolve().parents[1] / MODEL_DIR)
     spec = ModelSpec(path=path, bridge=model.bridge, dtype=str(state.model["dtype"]))
-    return SavedWeights(spec=spec, folder=checkpoint / POLICY)
+    return SavedWeights(spec=spec, folder=folder)
 
 
 def of_model(path: Path, bridge: Part) -> ModelSpec:

@@ -97,6 +97,8 @@ from .api.lora import (
     ALL_LINEAR as ALL_LINEAR,
     AdapterSpec as AdapterSpec,
     LoraOptions as LoraOptions,
+    policy_of as policy_of,
+    policy_tensor as policy_tensor,
 )
 from .api.model_facts import (
     DeltaFacts as DeltaFacts,

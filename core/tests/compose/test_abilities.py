@@ -9,10 +9,10 @@ import pytest
 from rlcore import Ability, ConfigError
 from rlcore.compose.abilities import LACKS
 from rlcore.compose.resolved import Resolved
-from rlcore.compose.select import select
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Switches, load
 from rlcore_cli.resolve import resolve
+from rlcore_cli.select import select
 
 HERE = Path(__file__).parent
 BASE = {"algo": "toy", "model": "tiny", "engine": "local"}
@@ -44,6 +44,11 @@ DEMANDS: list[tuple[Ability, dict[str, Any], str]] = [
     (Ability.OWN_WEIGHTS, {"weights": "/x"}, "--weights: found /x"),
     (Ability.ADAPTERS, {"lora.rank": "8"}, "--lora.rank: found 8"),
     (Ability.ADAPTERS, {"lora.from": "/x"}, "--lora.from: found /x"),
+    (
+        Ability.POLICIES,
+        {"lora.rank": "8", "lora.publish": "adapter", "policy.other.lr": "1e-4"},
+        "--policy.other: found a further policy",
+    ),
 ]
 
 

@@ -41,6 +41,7 @@ class Engine(Model):
     def __init__(self, model: Model, fault: str) -> None:
         self.model, self.fault = model, fault
         self.adapter = model.b
+        self.others: dict[str, list[Tensor]] = {}
 
     def take(self) -> None:
         nothing = [torch.zeros_like(b) for b in self.model.b]
@@ -52,9 +53,9 @@ class Engine(Model):
         }
         self.adapter = new[self.fault]
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
+    async def score(self, token_ids: Sequence[int], adapter: str) -> list[float]:
         assert tuple(token_ids) == IDS
-        return self.model.log_probs(self.adapter)
+        return self.model.log_probs(self.others.get(adapter, self.adapter))
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,22 @@ def test_an_engine_that_keeps_an_older_adapter_is_told_from_one_without() -> Non
     probe.expect(model.log_probs(model.b), model.log_probs(zero))
     with pytest.raises(LogProbGapError, match="with the adapter of the publication before"):
         asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # as above
+
+
+def test_an_engine_that_takes_one_policy_for_another() -> None:
+    own, other = Model(), Model()
+    own.train()
+    other.b = [-b for b in own.b]
+    engine = Engine(own, "")
+    engine.take()
+    probe = AdapterProbe(token_ids=IDS, noise=1e-5, bound=1e-4, adapter="other")
+    zero = [torch.zeros_like(b) for b in own.b]
+    for served, message in ((other.b, ""), (own.b, "samples with the adapter of the run's own policy")):
+        engine.others = {"other": served}
+        probe.expect(own.log_probs(other.b), own.log_probs(zero), {"": own.log_probs(own.b)})
+        if message:
+            with pytest.raises(LogProbGapError, match=f"{message} for the policy 'other'"):
+                asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # it answers as a client does
+        else:
+            asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # as above
+    assert probe.take_metrics().keys() == {"policy.other/adapter_gap", "policy.other/adapter_effect"}

@@ -19,6 +19,7 @@ from rlcore.learning.forwards import Forwards
 from rlcore.learning.learner import Learner
 from rlcore.learning.maths import importance_ratio, masked_mean
 from rlcore.learning.metrics import METRICS
+from rlcore.learning.policies import PolicyLearners
 from rlcore.learning.settings import LearnerSettings
 from rlcore_testing.learners import learner_settings
 from rlcore_toolkit import group_advantages
@@ -172,6 +173,30 @@ def test_update_makes_rewarded_tokens_likely(tmp_path: Path) -> None:
     for step in range(20):
         learner.update(batch, step=step, first=False)
     assert policy.table.softmax(1)[:, 3].mean().item() > before + 0.05
+
+
+def test_each_policy_learns_from_its_own_samples(tmp_path: Path) -> None:
+    """As if there were no others: siblings of another policy change no baseline and no denominator."""
+    together = [Bigram(), Bigram(), Bigram()]
+    batch = make_batch(together[0]).with_columns(per_sample={"policy": torch.arange(24) % 3 % 2})
+    learners = (make_learner(policy, tmp_path, minibatches=2) for policy in together)
+    all_of_them = PolicyLearners(dict(zip(("", "other", "idle"), learners, strict=True)))
+    metrics = all_of_them.update(batch, step=0, first=True, keep=True)
+    columns = all_of_them.take_columns()
+    assert columns.keys() == {"", "other"}
+    for number, place in ((0, "train"), (1, "policy.other")):
+        rows = (batch.per_sample["policy"] == number).nonzero().flatten().tolist()
+        alone = Bigram()
+        found = make_learner(alone, tmp_path, minibatches=2).update(batch.select(rows), step=0, first=True)
+        assert torch.equal(alone.table, together[number].table)
+        names = [name for name in found if name.startswith("train/")]
+        assert {name: found[name] for name in names} == {
+            name: metrics[f"{place}/{name.removeprefix('train/')}"] for name in names
+        }
+        assert found["train/updates"] == 2
+        assert len(columns["other" if number else ""]["advantages"]) == 5 * len(rows)
+    assert metrics["policy.idle/updates"] == metrics["policy.idle/samples"] == 0
+    assert torch.equal(together[2].table, Bigram().table)
 
 
 def test_order_of_the_local_batch_does_not_matter(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_extras_that_are_not_as_declared(change: dict[str, Any], message: str) -
 
 def test_trackers_see_what_losses_see() -> None:
     samples = [sample(0, 0, (1, 2), extras=declared(2, 1)), sample(0, 1, (3,), extras=declared(1, 0))]
-    found = for_trackers(samples, {"advantages": torch.tensor([1.0, 2.0, 3.0])}, DECLARED)
+    found = for_trackers(samples, {"": {"advantages": torch.tensor([1.0, 2.0, 3.0])}}, DECLARED)
     assert [one.extras["advantages"] for one in found] == [[1.0, 2.0], [3.0]]
     assert [one.extras["spot"] for one in found] == [[0], []]
     assert not any("patch" in one.extras for one in found)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlcore.api.config import Config
 from rlcore.api.errors import DataError, StaleWeightsError
 from rlcore.api.part import RewardPart
 from rlcore.api.producer import ProducerContext
@@ -23,6 +22,7 @@ from rlcore_local.client import LocalClient
 from rlcore_local.testing import LOCAL
 from rlcore_qwen.tiny import tiny
 from rlcore_sampling.synchronous import SynchronousRollouts
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_tasks.config import DigitsConfig
 from rlcore_tasks.tasks import Copy
@@ -78,7 +78,7 @@ def producer(model: Path, client: EngineClient, rewards: RewardPool, version: in
             cursor=cursor_of(PROMPTS.train, RUN),
             encoder=PromptTokenizer.load(model, max_prompt_tokens=16),
             clients=[client],
-            generator=SingleTurn(Config()),
+            generator=SingleTurn(SingleTurnConfig()),
             rewards=rewards,
             version=version,
         )
@@ -116,7 +116,7 @@ async def test_two_evaluations_are_equal_to_the_bit(
         Evaluation(
             name="copy",
             prompts=PROMPTS.held_out["copy"][:20],
-            generator=SingleTurn(Config()),
+            generator=SingleTurn(SingleTurnConfig()),
             scorer=rewards,
             sampling=Sampling(max_tokens=6, temperature=0.8),
             samples=3,

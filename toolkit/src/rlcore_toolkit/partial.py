@@ -7,8 +7,8 @@ from rlcore import Completion, Request, Span
 
 Decode = Callable[[Sequence[int]], str]
 
-RequestKey = tuple[str, int, tuple[int, ...], int]
-"""The identity of a request: rid, seed, prompt and number of samples."""
+RequestKey = tuple[str, int, tuple[int, ...], int, str]
+"""The identity of a request: rid, seed, prompt, number of samples and adapter."""
 
 INTERRUPTED = "abort"
 """The finish reason of a completion that will be continued."""
@@ -40,7 +40,7 @@ class Partial:
 
 def request_key(request: Request) -> RequestKey:
     """The identity by which a generator that runs again finds the answers to a request that it repeats."""
-    return request.rid, request.seed, tuple(request.input_ids), request.n
+    return request.rid, request.seed, tuple(request.input_ids), request.n, request.adapter
 
 
 def without_unread_text(completion: Completion) -> Completion:
@@ -95,5 +95,5 @@ def _joined_spans(first: Completion, rest: Completion) -> tuple[Span, ...]:
     spans = [span for span in first.spans if span.start < cut]
     for span in rest.spans:
         if not spans or spans[-1].version != span.version:
-            spans.append(Span(start=span.start + cut, version=span.version))
+            spans.append(replace(span, start=span.start + cut))
     return tuple(spans)

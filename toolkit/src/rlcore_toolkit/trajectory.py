@@ -38,15 +38,18 @@ class Trajectory:
     included.
     """
 
-    def __init__(self, ctx: GenerationContext, sample: Sample, used: int = 0, turns: int = 0) -> None:
+    def __init__(
+        self, ctx: GenerationContext, sample: Sample, used: int = 0, turns: int = 0, adapter: str = ""
+    ) -> None:
         """`used`: tokens that count towards the limit already, because the generator has added them to the
         prompt. `turns`: answers of the sample's earlier trajectories, where it has several, as of two agents:
-        their requests and seeds must differ.
+        their requests and seeds must differ. `adapter`: which policy answers (`Request.adapter`).
         """
         self._ctx = ctx
         self._sample = sample
         self._limit = ctx.sampling.max_tokens - used
         self._turns = turns
+        self._adapter = adapter
 
     @property
     def turns(self) -> int:
@@ -78,6 +81,7 @@ class Trajectory:
             seed=turn_seed(sample.seed, self._turns),
             rid=rid,
             sampling=replace(self._ctx.sampling, max_tokens=left),
+            adapter=self._adapter,
         )
         self._turns += 1
         self._append(done.token_ids, 1, done.log_probs, done.spans)
@@ -123,6 +127,6 @@ def _joined(sample: Sample, spans: Sequence[Span]) -> tuple[Span, ...]:
     joined = list(sample.spans)
     for span in spans:
         start = len(sample.response_ids) + span.start if joined else 0
-        if not joined or joined[-1].version != span.version:
-            joined.append(Span(start=start, version=span.version))
+        if not joined or replace(joined[-1], start=span.start) != span:
+            joined.append(replace(span, start=start))
     return tuple(joined)

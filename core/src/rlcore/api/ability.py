@@ -13,7 +13,8 @@ class Ability(StrEnum):
     `INDEXER_REPLAY`: `rlcore.ROUTED_EXPERTS` and `rlcore.INDEXER_TOPK` in `RoleSpec.replayed`.
     `TOP_TOKENS`: log-probs of several tokens at each position (`top` and `chosen`). `MODEL_HOOKS`:
     `RoleSpec.hooks`. `OWN_WEIGHTS`: weights in a form of its own, so it is a `rlcore.ConvertingTrainer`.
-    `ADAPTERS`: `RoleSpec.adapter`, so it is a `rlcore.AdaptingTrainer`.
+    `ADAPTERS`: `RoleSpec.adapter`, so it is a `rlcore.AdaptingTrainer`. `POLICIES`: further roles of
+    `ModelKind.POLICY`, each an adapter of its own over the policy's model.
     """
 
     RANKS = "ranks"
@@ -29,3 +30,4 @@ class Ability(StrEnum):
     MODEL_HOOKS = "model_hooks"
     OWN_WEIGHTS = "own_weights"
     ADAPTERS = "adapters"
+    POLICIES = "policies"

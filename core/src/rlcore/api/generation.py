@@ -53,8 +53,8 @@ class Request:
     cannot read them refuses the request.
     """
     adapter: str = ""
-    """The name of an adapter that answers in the place of the policy, of those that the engine was started
-    with; it refuses any other. Empty: the policy.
+    """The name of an adapter that answers: another policy of the run (`[policy.NAME]`), or one that the
+    engine was started with; it refuses any other. Empty: the run's own policy.
     """
 
     def __post_init__(self) -> None:
@@ -131,12 +131,19 @@ class GenerationContext(Protocol):
         """The model's, for `rlcore_toolkit.render_prompt` and its siblings: chat templates, tool calls."""
 
     async def complete(
-        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
+        self,
+        prompt_ids: Sequence[int],
+        *,
+        n: int = 1,
+        seed: int,
+        rid: str,
+        sampling: Sampling | None = None,
+        adapter: str = "",
     ) -> Sequence[Completion]:
         """The short form of `generate`: `n` completions of one prompt.
 
         `seed`: usually `sample.seed`, and another one for each further request. `sampling`: in place of the
-        context's.
+        context's. `adapter`: as in a `Request`.
         """
 
     async def generate(self, request: Request) -> Sequence[Completion]:
@@ -182,7 +189,8 @@ class Generator(Protocol):
         block. It has `--generator-timeout` seconds. A sample that comes ABORTED or FAILED is generated once
         more, with another seed.
 
-        A list of samples is one trajectory in pieces; all keep the `rollout_id`. A generator may score its
+        A list of samples is one trajectory in pieces; all keep the `rollout_id`. The live tokens of each are
+        of one policy, which is trained on it. A generator may score its
         samples. If all samples of a group come SCORED, the run's reward is not asked.
 
         An exception counts as a crash (`rollout/crashed`): the whole group is generated again,

@@ -41,6 +41,17 @@ class AdapterSpec:
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
 
+def policy_tensor(policy: str, name: str) -> str:
+    """The name under which a tensor of a policy's adapter is published; of the empty name, PEFT's own."""
+    return f"{policy}:{name}" if policy else name
+
+
+def policy_of(name: str) -> tuple[str, str]:
+    """The inverse of `policy_tensor`: the policy and PEFT's name."""
+    policy, _, tensor = name.rpartition(":")
+    return policy, tensor
+
+
 class LoraOptions(Table):
     """The adapter that is trained in place of the model's weights."""
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from rlcore.api.run_config import RunConfig
 
 POLICY = "policy"
-"""The role that is trained for the run's sake. The other roles have the names of their tables."""
+"""The role that is trained for the run's sake. The other roles have the names of their tables, and further
+policies those of `policy_role`.
+"""
 
 START = "start"
 """The `model` of a role that begins as the run's own model."""
@@ -55,9 +57,10 @@ class RoleSpec:
     place for each forward pass. `refresh_every`: steps between copies of the policy into it; 0: never.
     `is_borrowed`: it has no model: it is the `base` of an `AdaptedPolicy`, or its `start` by `source`.
 
-    Of the policy alone: `adapter`: what is trained in place of the model's weights. `replayed`: columns of
-    the batch with an engine's choices, which it takes over in place of its own. `hooks` are shown the policy
-    before its optimizer exists; parameters that they freeze (`requires_grad`) never change.
+    Of policies alone: `adapter`: what is trained in place of the model's weights; a further policy is that
+    alone, over the weights of `POLICY`. `replayed`: columns of the batch with an engine's choices, which it
+    takes over in place of its own. `hooks` are shown the policy before its optimizer exists; parameters that
+    they freeze (`requires_grad`) never change.
     """
 
     kind: ModelKind
@@ -146,6 +149,30 @@ class CriticOptions(RoleOptions):
         counted = run.steps - (self.only_steps if self.warmup_steps is None else 0)
         scheduled = options.scheduled(run.steps, options.warmup_of(counted))
         return replace(super().spec(model, run), optimizer=scheduled)
+
+
+def policy_role(name: str) -> str:
+    """The role of the further policy `name`; of the empty name, the run's own policy."""
+    return f"{POLICY}.{name}" if name else POLICY
+
+
+class NamedPolicy(Table):
+    """A policy beside the run's own, `[policy.NAME]`: an adapter over the same base, trained at the same
+    time.
+    """
+
+    lr: float | None = setting(None, "peak learning rate of a further policy; none: --lr", ge=0, le=10)
+    rank: int | None = setting(None, "rank of its adapter; none: --lora.rank", ge=1)
+    alpha: float | None = setting(None, "alpha of its adapter; none: --lora.alpha", gt=0)
+    targets: tuple[str, ...] | None = setting(None, "modules of its adapter; none: --lora.targets")
+
+
+class PolicyTables(Table):
+    """The policies beside the run's own, by their names."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, NamedPolicy]
+    named: ClassVar[type[Table] | None] = NamedPolicy
 
 
 class ServedTeacher(Table):

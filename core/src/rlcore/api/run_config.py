@@ -4,6 +4,7 @@ A flag has the name of its field, whatever its group. Only the fields of a `Tabl
 `plugins/setting_names.txt` lists the names, for whoever must know them without an import of this module.
 """
 
+import zlib
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
@@ -13,7 +14,14 @@ from rlcore.api.config import Config, fields_of, flag_name, nested, values_of
 from rlcore.api.lora import LoraOptions
 from rlcore.api.marks import COMMON, EVALUATION, RESUMABLE, SAMPLING, TRAINING, setting
 from rlcore.api.optimizer import OptimizerOptions
-from rlcore.api.roles import CriticOptions, ReferenceOptions, RoleOptions, TeacherOptions
+from rlcore.api.roles import (
+    CriticOptions,
+    NamedPolicy,
+    PolicyTables,
+    ReferenceOptions,
+    RoleOptions,
+    TeacherOptions,
+)
 
 
 class SamplingOptions(Config):
@@ -347,6 +355,7 @@ class RunConfig(Config):
     loss: LossOptions = Field(default_factory=LossOptions)
     kl: KlOptions = Field(default_factory=KlOptions)
     lora: LoraOptions = Field(default_factory=LoraOptions)
+    policy: PolicyTables = Field(default_factory=PolicyTables)
     critic: CriticOptions = Field(default_factory=CriticOptions)
     reference: ReferenceOptions = Field(default_factory=ReferenceOptions)
     teacher: TeacherOptions = Field(default_factory=TeacherOptions)
@@ -375,6 +384,18 @@ class RunConfig(Config):
     def roles(self) -> dict[str, RoleOptions]:
         """Role → its table, of every role that a run may have beside the policy."""
         return {name: table for name, table in self if isinstance(table, RoleOptions)}
+
+    @property
+    def policies(self) -> dict[str, NamedPolicy]:
+        """Name → table of each policy beside the run's own, sorted: its place is its number in a batch."""
+        return dict(sorted((self.policy.__pydantic_extra__ or {}).items()))
+
+    def of_policy(self, name: str) -> Self:
+        """The settings of the further policy `name` in the places of the run's own."""
+        own = {key if key == "lr" else f"lora.{key}": value for key, value in self.policies[name]}
+        given = {key: value for key, value in own.items() if value is not None}
+        seed = (self.seed + zlib.crc32(name.encode())) % 2**31  # else all begin with the same A
+        return self.but(**{"lora.from": "", "seed": seed, **given})
 
     @property
     def policy_steps(self) -> int:

@@ -103,10 +103,14 @@ RECORDED = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """From response token `start` on, tokens were sampled with weight version `version`."""
+    """From response token `start` on, tokens were sampled with weight version `version`.
+
+    `adapter`: the one that sampled them (`Request.adapter`); empty: the run's own policy.
+    """
 
     start: int
     version: int
+    adapter: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +241,20 @@ class Sample:
     def is_aside(self) -> bool:
         """Whether it is one of an evaluation, or a baseline's: nothing that is trained on."""
         return self.rollout_id.startswith((EVALUATION, BASELINE))
+
+    @property
+    def adapters(self) -> frozenset[str]:
+        """The adapters that sampled live tokens, of which there may be one; of a single span, its own."""
+        if len(self.spans) < 2:
+            return frozenset(span.adapter for span in self.spans)
+        ends = [span.start for span in self.spans[1:]] + [len(self.response_ids)]
+        runs = zip(self.spans, ends, strict=True)
+        return frozenset(span.adapter for span, end in runs if any(self.loss_mask[span.start : end]))
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy that is trained on it (`[policy.NAME]`); empty: the run's own."""
+        return next(iter(self.adapters), "")
 
     @property
     def versions(self) -> frozenset[int]:

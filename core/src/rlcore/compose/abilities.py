@@ -26,6 +26,7 @@ LACKS: Mapping[Ability, str] = {
     Ability.MODEL_HOOKS: "shows its model to no hook",
     Ability.OWN_WEIGHTS: "has no weights in a form of its own",
     Ability.ADAPTERS: "trains the whole model",
+    Ability.POLICIES: "trains one policy",
 }
 
 
@@ -100,6 +101,9 @@ def setting_demands(run: RunConfig) -> Iterator[Demand]:
         "lora.rank": (Ability.ADAPTERS, "leave it out"),
         "lora.from": (Ability.ADAPTERS, "leave it out"),
     }
+    for name in run.policies:
+        found = f"--policy.{name}: found a further policy"
+        yield Demand(ability=Ability.POLICIES, found=found, instead="leave it out")
     for name, (ability, instead) in settings.items():
         if not run.is_default(name):
             found = f"{flag_name(name)}: found {str(run.values()[name]).lower()}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from rlcore.api.columns import Input, TopTokens
+from rlcore.api.columns import REPLAYS, Input, TopTokens, TrainsOn
 from rlcore.api.config import flag_name
 from rlcore.api.optimizer import OptimizerOptions
 from rlcore.api.part_config import BatchConfig
@@ -93,6 +93,30 @@ def adapter_complaints(run: RunConfig) -> Iterator[str]:
     if lora.source and reference.model == START:
         reason = f"the reference has the adapter of --lora.from; add --reference.model {BASE}"
         yield from unread(run, ("reference.ranks",), reason)
+
+
+def policy_complaints(resolved: Resolved) -> Iterator[str]:
+    """What policies beside the run's own need, and what they cannot share."""
+    run = resolved.run
+    shared = {
+        "--reference.refresh-every": run.reference.refresh_every,
+        "--value-loss": resolved.value_loss and resolved.value_loss.name,
+        **{flag_name(name): getattr(run.loss, name) for name in REPLAYS},
+    }
+    for name, policy in run.policies.items():
+        found = f"--policy.{name}: found a further policy"
+        if not run.lora.is_on or run.lora.publish == "merged":
+            yield f"{found}, which is an adapter; add --lora.rank and --lora.publish adapter."
+        if resolved.trains_on is not TrainsOn.ROLLOUTS:
+            yield f"{found}, but --algo {resolved.algorithm} trains on responses of the data; leave it out."
+        for flag, value in shared.items():
+            if value:
+                yield f"{found}, but {flag} {str(value).lower()} is of one policy alone; leave one out."
+        if not (policy.rank or run.lora.rank):
+            yield f"--policy.{name}.rank: found none, and --lora.from has a rank of its own; give it."
+        peak = run.of_policy(name).optimizer.lr
+        if run.optimizer.min_lr > peak:
+            yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --policy.{name}.lr ({peak:g})."
 
 
 def role_table_complaints(resolved: Resolved) -> Iterator[str]:

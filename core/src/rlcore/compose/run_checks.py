@@ -104,6 +104,7 @@ def _complaints(
     yield from role_checks.role_complaints(resolved, settings, registry)
     yield from role_checks.role_table_complaints(resolved)
     yield from role_checks.adapter_complaints(run)
+    yield from role_checks.policy_complaints(resolved)
     yield from role_checks.role_rank_complaints(resolved)
     yield from eval_complaints(resolved, settings)
     yield from role_checks.distill_complaints(resolved, registry)

@@ -17,7 +17,10 @@ from rlcore.api.errors import ConfigError
 from rlcore.api.records import CHOICE, LIST_KINDS
 from rlcore.api.run_config import ROLES
 
-NESTED: Mapping[str, int] = {**dict.fromkeys((*LIST_KINDS, "frozen", "engine_group", *ROLES), 2), "eval": 3}
+NESTED: Mapping[str, int] = {
+    **dict.fromkeys((*LIST_KINDS, "frozen", "engine_group", "policy", *ROLES), 2),
+    "eval": 3,
+}
 """Tables that contain tables of settings, with their depth. All other tables have depth 1."""
 
 NONE = "none"
@@ -50,6 +53,8 @@ def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     allows is the value of one setting.
     """
     for table, value in tree.items():
+        if table == "policy" and isinstance(value, Mapping):  # an empty table is a policy all the same
+            value = {name: own or {"lr": NONE} for name, own in value.items()}
         yield from _flat(table, value, NESTED.get(table, 1))
 
 

@@ -1,8 +1,9 @@
 """The proof that engines sample with the adapter that was published: the log-probs of one short text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from types import MappingProxyType
 
 from rlcore.api.errors import LogProbGapError
 from rlcore.engines.client import EngineClient
@@ -17,24 +18,34 @@ class AdapterProbe:
     """Compares engines with the trainer after each publication.
 
     `token_ids`: the text, 2 tokens or more. `noise`: the mean gap of a token that rounding may cause.
-    `bound`: the most that `SHARE` may add to it.
+    `bound`: the most that `SHARE` may add to it. `adapter`: the policy that is asked.
     """
 
     token_ids: Sequence[int]
     noise: float
     bound: float
+    adapter: str = ""
     _policy: Sequence[float] = ()
     _base: Sequence[float] = ()
     _before: Sequence[float] = ()
+    _others: Mapping[str, Sequence[float]] = field(default_factory=dict)
     _gaps: list[float] = field(default_factory=list)
 
-    def expect(self, policy: Sequence[float], base: Sequence[float]) -> None:
-        """The trainer's log-probs of the next publication, with its adapter and without any."""
-        self._policy, self._base, self._before = policy, base, self._policy
+    def expect(
+        self,
+        policy: Sequence[float],
+        base: Sequence[float],
+        others: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    ) -> None:
+        """The trainer's log-probs of the next publication: with the adapter, without any, and with `others`
+        (by policy).
+        """
+        self._policy, self._base, self._before, self._others = policy, base, self._policy, others
+        self._gaps = []
 
     async def check(self, client: EngineClient) -> None:
         """LogProbGapError where the engine has other log-probs than the trainer, and what these are."""
-        found = await client.score(self.token_ids)
+        found = await client.score(self.token_ids, adapter=self.adapter)
         gap, effect = _apart(found, self._policy), _apart(self._policy, self._base)
         self._gaps.append(gap)
         if gap <= self.noise + min(SHARE * effect, self.bound):  # NaN fails it
@@ -44,11 +55,14 @@ class AdapterProbe:
             what = "samples from the model without the adapter"
         elif self._before and _apart(found, self._before) <= nearest:
             what = "samples with the adapter of the publication before"
+        elif near := [name for name, other in self._others.items() if _apart(found, other) <= nearest]:
+            what = f"samples with the adapter of {_shown(near[0])}"
         else:
             what = "does not apply the adapter as the trainer does"
+        whose = f" for {_shown(self.adapter)}" if self.adapter or self._others else ""
         raise LogProbGapError(
-            f"The engine at {client.url} {what}: on average, its log-probs of a probe are {gap:.3g} from the "
-            f"trainer's, and the adapter changes these by {effect:.3g}."
+            f"The engine at {client.url} {what}{whose}: on average, its log-probs of a probe are {gap:.3g} "
+            f"from the trainer's, and the adapter changes these by {effect:.3g}."
         )
 
     def take_metrics(self) -> dict[str, float]:
@@ -57,7 +71,12 @@ class AdapterProbe:
         if not gaps:
             return {}
         effect = _apart(self._policy, self._base)
-        return {"engine/adapter_gap": max(gaps), "engine/adapter_effect": effect}
+        place = f"policy.{self.adapter}" if self.adapter else "engine"
+        return {f"{place}/adapter_gap": max(gaps), f"{place}/adapter_effect": effect}
+
+
+def _shown(policy: str) -> str:
+    return f"the policy {policy!r}" if policy else "the run's own policy"
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> float:

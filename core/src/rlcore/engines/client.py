@@ -109,23 +109,29 @@ class EngineClient:
             self._running[request.rid] = _as_list(body["rid"])
             try:
                 async for event in self._http.events(GENERATE, body, timeout_s=self._timeout_s):
-                    yield self._completion(event, prompt_tokens=len(request.input_ids))
+                    yield self._completion(
+                        event, prompt_tokens=len(request.input_ids), adapter=request.adapter
+                    )
             finally:
                 del self._running[request.rid]
 
-    async def score(self, token_ids: Sequence[int], *, start: int = 1) -> PackedFloats:
-        """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0."""
+    async def score(self, token_ids: Sequence[int], *, start: int = 1, adapter: str = "") -> PackedFloats:
+        """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0.
+
+        `adapter`: as in a `Request`.
+        """
         self._check_ids(token_ids)
-        return (await self._read({"input_ids": list(token_ids)}, start - 1)).log_probs[1:]
+        return (await self._read({"input_ids": list(token_ids)}, start - 1, adapter)).log_probs[1:]
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """The ids that the server's tokenizer makes of `text`, as a prompt."""
         return tuple((await self._read({"text": text}, 0)).ids)
 
-    async def _read(self, prompt: Mapping[str, Any], start: int) -> TokenLogProbs:
+    async def _read(self, prompt: Mapping[str, Any], start: int, adapter: str = "") -> TokenLogProbs:
         """The tokens of `prompt` from `start` on; the first has no log-prob."""
         body = {
             **prompt,
+            **await self._adapter(adapter),
             **({"packed": True} if (await self.capabilities()).packed else {}),
             # Nothing is sampled: the server only reads.
             "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
@@ -265,7 +271,14 @@ class EngineClient:
     async def _generate_body(self, request: Request) -> dict[str, Any]:
         self.check(request)
         can = await self.capabilities()
-        return wire.generate_body(request, can=can, columns=self._columns)
+        body = wire.generate_body(request, can=can, columns=self._columns)
+        return {**body, **await self._adapter(request.adapter)}
+
+    async def _adapter(self, name: str) -> Mapping[str, Any]:
+        """The fields of a request that the adapter `name` answers. EngineError where there is none."""
+        if name:
+            raise EngineError(f"A request has adapter={name!r}; the engine {self.url} takes no adapter.")
+        return {}
 
     async def _completions(
         self, request: Request, body: Mapping[str, Any], answering: Coroutine[Any, Any, list[Any]]
@@ -279,11 +292,11 @@ class EngineClient:
             del self._running[request.rid]
         for answer in answers:
             self._tally.note(answer["meta_info"])
-        read = partial(self._completion, prompt_tokens=len(request.input_ids))
+        read = partial(self._completion, prompt_tokens=len(request.input_ids), adapter=request.adapter)
         return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
 
-    def _completion(self, answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
-        return wire.completion(answer, prompt_tokens=prompt_tokens)
+    def _completion(self, answer: Mapping[str, Any], **known: Any) -> Completion:
+        return wire.completion(answer, **known)
 
     async def _answered(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> list[Any]:
         """What the server answers to one request, a sample each."""
@@ -298,9 +311,8 @@ class EngineClient:
     def check(self, request: Request) -> None:
         """EngineError for a request that no engine of this kind can answer, whatever its server can do."""
         self._check_ids(request.input_ids)
-        for name in ("media", "adapter"):
-            if value := getattr(request, name):
-                raise EngineError(f"A request has {name}={value!r}; the engine {self.url} takes no {name}.")
+        if request.media:
+            raise EngineError(f"A request has media={request.media!r}; the engine {self.url} takes no media.")
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:

@@ -114,8 +114,9 @@ def generate_body(request: Request, *, can: Capabilities, columns: Collection[st
     return {**fields, **wanted}
 
 
-def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
-    """One answer of `/generate` to a prompt of `prompt_tokens`, which an abort need not repeat.
+def completion(answer: Mapping[str, Any], *, prompt_tokens: int, adapter: str = "") -> Completion:
+    """One answer of `/generate` to a prompt of `prompt_tokens`, which an abort need not repeat. `adapter`:
+    who was asked.
 
     Raises EngineError where the server failed the request.
     """
@@ -125,7 +126,8 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
         raise EngineError(f"The engine failed a request: {reason.get('message')}.")
     sampled = token_log_probs(meta, OUTPUT)
     spans = tuple(
-        Span(start=int(v["start"]), version=weight_version(v["version"])) for v in meta["weight_versions"]
+        Span(start=int(v["start"]), version=weight_version(v["version"]), adapter=adapter)
+        for v in meta["weight_versions"]
     )
     return Completion(
         token_ids=sampled.ids,

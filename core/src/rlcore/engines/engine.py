@@ -61,6 +61,8 @@ class Engine(Generic[C]):
     """Whether its servers can free the devices' memory while a trainer works."""
     takes_adapters: ClassVar[bool] = False
     """Whether it adds a published adapter to the weights that it loaded (`--lora.publish adapter`)."""
+    takes_policies: ClassVar[bool] = False
+    """Whether it takes several at once (`EngineLaunch.policies`), of which each request names one."""
     gpu_share: ClassVar[float | None] = None
     """The share of a GPU's memory that its server takes beside a trainer by default; None: what is left."""
     stays_on_cpu: ClassVar[str] = ""

@@ -75,12 +75,14 @@ class WeightForms:
     """The weights that engines hold in another form than their dtype.
 
     `fp32`: how the names end of those that are fp32 in every engine (`ModelFamily.fp32_weights`). `adapter`:
-    the only weights that come, as `EngineLaunch.adapter`: A and scale · B, by PEFT's names.
+    the only weights that come, as `EngineLaunch.adapter`: A and scale · B, by PEFT's names; `policies`: those
+    of further policies, whose names begin with `POLICY:` (`rlcore.policy_tensor`).
     """
 
     fp8: Fp8Weights | None = None
     fp32: tuple[str, ...] = ()
     adapter: AdapterSpec | None = None
+    policies: Mapping[str, AdapterSpec] = field(default_factory=dict)
 
     def dtype_of(self, name: str, dtype: torch.dtype) -> torch.dtype:
         """The dtype in which the engine, whose own is `dtype`, wants the tensor `name`."""

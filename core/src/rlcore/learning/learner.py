@@ -14,7 +14,14 @@ from rlcore.api.errors import CheckpointError, LogProbGapError, NotFiniteError, 
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import DataRank, Policy, Scorer, StepResult, ValueModel
 from rlcore.api.training import AdvantageEstimator, Correction, Loss, ValueLoss
-from rlcore.learning.advantages import WithTeacher, advantage_metrics, in_rewards, prepare, with_batch_columns
+from rlcore.learning.advantages import (
+    WithTeacher,
+    advantage_metrics,
+    in_rewards,
+    prepare,
+    reward_mean,
+    with_batch_columns,
+)
 from rlcore.learning.batch_file import save_batch
 from rlcore.learning.critic import CriticLearner, with_value_weights
 from rlcore.learning.forwards import Forwards, clock
@@ -59,6 +66,9 @@ class Learner:
         coef = run.kl.distill_coef
         self._estimator = WithTeacher(estimator, coef) if coef and estimator else estimator
         self._settings = settings
+        self._suffix = (
+            f"-{settings.policy}" if settings.policy else ""
+        )  # of files, which policies must not share
         self._run = run
         self._forwards = Forwards(policy, settings, reference=reference, teacher=teacher, critic=critic)
         self._objective = Objective(
@@ -122,8 +132,11 @@ class Learner:
         every = self._run.debug.save_batches_every
         if every and step % every == 0:
             number = dist.get_rank() if dist.is_initialized() else 0
-            save_batch(share, Path(self._settings.folder) / BATCHES / f"{step}-rank-{number}.safetensors")
+            name = f"{step}-rank-{number}{self._suffix}.safetensors"
+            save_batch(share, Path(self._settings.folder) / BATCHES / name)
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
+        if "policy" in whole.per_sample:  # the rollout's mean is of all policies
+            metrics["train/reward_mean"] = reward_mean(whole)
         if self._run.kl.kl_coef:
             metrics["train/kl_coef"] = kl.kl_coef
         with clock(times, "time/update_s"):
@@ -250,7 +263,7 @@ class Learner:
 
     def _keep_batch(self, whole: TrainBatch, number: int, name: str) -> str:
         """Write mini-batch `number` as NAME.safetensors: the end of a sentence that says where it is."""
-        path = Path(self._settings.folder) / f"{name}.safetensors"
+        path = Path(self._settings.folder) / f"{name}{self._suffix}.safetensors"
         try:
             # Every rank knows, for what was found is of all ranks together. One of them writes.
             if not dist.is_initialized() or dist.get_rank() == 0:

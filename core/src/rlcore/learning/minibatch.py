@@ -7,13 +7,19 @@ from rlcore.api.batch import TrainBatch
 from rlcore.learning.maths import indices_of
 
 
-def assign_minibatches(rollout_B: Tensor, minibatches: int) -> Tensor:
-    """The mini-batch of each sample, int64 [B].
+def assign_minibatches(rollout_B: Tensor, minibatches: int, policy_B: Tensor | None = None) -> Tensor:
+    """The mini-batch of each sample, int64 [B]; of those of each policy by themselves.
 
     The rollouts, in the order of their first samples, are cut into `minibatches` pieces of nearly equal
     length. Samples of one rollout stay together. With fewer rollouts than mini-batches, the last mini-batches
     are empty.
     """
+    if policy_B is not None:
+        minibatch_B = torch.zeros_like(policy_B)
+        for number in policy_B.unique():
+            is_own_B = policy_B == number
+            minibatch_B[is_own_B] = assign_minibatches(rollout_B[is_own_B], minibatches)
+        return minibatch_B
     index_B, count_N = indices_of(rollout_B)
     first_N = torch.full_like(count_N, len(rollout_B))
     first_N = first_N.scatter_reduce(0, index_B, torch.arange(len(rollout_B)), "amin")

@@ -25,7 +25,8 @@ class LearnerSettings:
     the responses; False: the data gave them, so there are no log-probs of an engine. `needs`: the inputs that
     the parts read. `return_needs`: of these, the inputs of the returns. `top_tokens`: the likeliest
     tokens that the loss compares. `copies`: the roles that
-    the policy must equal at the first step. `serves_fp8`: engines hold weights in FP8.
+    the policy must equal at the first step. `serves_fp8`: engines hold weights in FP8. `policy`: the name of
+    one beside the run's own.
     """
 
     run: RunConfig
@@ -37,6 +38,7 @@ class LearnerSettings:
     top_tokens: TopTokens | None = None
     copies: frozenset[str] = frozenset()
     serves_fp8: bool = False
+    policy: str = ""
 
     @property
     def rollout_as_old(self) -> bool:

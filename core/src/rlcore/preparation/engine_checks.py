@@ -111,6 +111,8 @@ def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
         )
     if not engine.takes_adapters and run.lora.publish == "adapter":
         yield f"--lora.publish: found adapter, but the engine {name!r} takes whole weights; leave it out."
+    for policy in run.policies if not engine.takes_policies else ():
+        yield f"--policy.{policy}: the engine {name!r} serves one policy at a time; leave it out."
     if not chosen.samples:
         return
     if not engine.gives_log_probs:

@@ -1,5 +1,6 @@
 """Checks a run before any process starts, and collects what it needs."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from rlcore.api.errors import ConfigError, DataError, ModelError
 from rlcore.api.factory import load
 from rlcore.api.model_facts import ModelFacts
 from rlcore.api.part import ModelSpec, built
-from rlcore.api.roles import POLICY
+from rlcore.api.roles import POLICY, policy_role
 from rlcore.api.run_config import RunConfig
 from rlcore.api.sources import DrawingSource, Prompts
 from rlcore.api.trainer import ConvertingTrainer, Trainer
@@ -69,10 +70,11 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
     )
     roles = role_specs(resolved, model, hf_config, trainer, gpu=gpu)
     adapter = roles[POLICY].adapter if run.lora.publish == "adapter" else None
+    policies = {name: spec for name in run.policies if (spec := roles[policy_role(name)].adapter)}
     if adapter is not None and not run.serving.engine_url:
         groups = [group_fields(name, resolved) for name in engine_groups(run)]
-        for served in (engine_fields, *groups):
-            resolved.engine.build().check_adapter(adapter, model.path, served)
+        for served, one in itertools.product((engine_fields, *groups), (adapter, *policies.values())):
+            resolved.engine.build().check_adapter(one, model.path, served)
     last_step = resolved.producer.config.last_step()
     prepared = Prepared(
         resolved=resolved,
@@ -82,6 +84,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         model=model,
         roles=roles,
         adapter=adapter,
+        policies=policies,
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api.part_config import GeneratorConfig
+from rlcore.api.roles import POLICY
 from rlcore.compose.engine_groups import group_fields, group_of
 from rlcore.compose.run_checks import engine_count
 
@@ -48,7 +49,7 @@ class Served:
     """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
 
     `evals`: what is evaluated. `engine_fields`: of the engine's own table, and those that the run adds.
-    `adapter`: as `EngineLaunch.adapter`.
+    `adapter`, `policies`: as those of `EngineLaunch`.
     """
 
     resolved: Inference
@@ -62,6 +63,7 @@ class Served:
     engine_fields: Mapping[str, Any]
     frozen: tuple[FrozenModel, ...]
     adapter: AdapterSpec | None = None
+    policies: Mapping[str, AdapterSpec] = field(default_factory=dict)
 
     def fields_of(self, engine: int) -> Mapping[str, Any]:
         """The server fields of engine number `engine`: those of its group, if it is in one."""
@@ -144,13 +146,16 @@ class Prepared(Served):
             kept_caches=run.asynchrony.on_publish == "in_place",
             metadata=run.data.metadata_columns,
             columns=self.columns,
+            policies=[*run.policies],
         )
         samples = [sample for group in groups for sample in group.samples]
         is_sampled = all(sample.spans for sample in samples)
         return with_choices(batch, samples, run.loss.replayed if is_sampled else ())
 
-    def adapter_probe(self) -> AdapterProbe:
-        """What proves each publication of an adapter: the first tokens of a prompt."""
+    def adapter_probes(self) -> dict[str, AdapterProbe]:
+        """What proves each publication of a policy's adapter, by policy: the first tokens of a prompt."""
+        if not self.roles[POLICY].adapter:
+            return {}
         # These import torch, which a check of settings needs not.
         from rlcore.engines.adapter_probe import PROBE_TOKENS, AdapterProbe
         from rlcore.learning.invariants import MAX_MEANS
@@ -159,7 +164,8 @@ class Prepared(Served):
         bound = self.resolved.run.loss.max_kl_engine
         noise, share = (bound / 10, bound) if served == "fp32" else (MAX_MEANS[served][0], 0.0)
         ids = self.encoder.encode(self.prompts.train[0])[:PROBE_TOKENS]
-        return AdapterProbe(token_ids=ids, noise=noise, bound=share)
+        names = ("", *self.policies)
+        return {name: AdapterProbe(token_ids=ids, noise=noise, bound=share, adapter=name) for name in names}
 
     @property
     def trains(self) -> bool:

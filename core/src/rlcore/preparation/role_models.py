@@ -9,7 +9,7 @@ from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError
 from rlcore.api.lora import ADAPTER_CONFIG
 from rlcore.api.part import ModelSpec
-from rlcore.api.roles import BASE, POLICY, START, ModelKind, RoleSpec
+from rlcore.api.roles import BASE, POLICY, START, ModelKind, RoleSpec, policy_role
 from rlcore.api.server_config import AsksScores
 from rlcore.api.tokens import load_tokenizer
 from rlcore.api.trainer import AdaptingTrainer, Trainer
@@ -36,6 +36,10 @@ def role_specs(
     adapts = cast(AdaptingTrainer, trainer)  # the run is refused where it does not
     adapter = adapts.adapter(resolved.run, policy) if resolved.run.lora.is_on else None
     specs = {POLICY: policy_spec(policy, resolved.run, adapter)}
+    for name in resolved.run.policies:
+        with of_role(role := policy_role(name)):
+            run = resolved.run.of_policy(name)
+            specs[role] = policy_spec(policy, run, adapts.adapter(run, policy))
     for role, table in resolved.roles.items():
         model = policy
         if role in resolved.role_fields:

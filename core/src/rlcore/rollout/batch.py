@@ -31,6 +31,7 @@ def to_batch(
     kept_caches: bool = False,
     metadata: Sequence[str] = (),
     columns: Mapping[str, Column] = MappingProxyType({}),
+    policies: Sequence[str] = (),
 ) -> TrainBatch:
     """All samples of `groups`, which are scored, in order, for a trainer whose weights are `version`.
 
@@ -41,7 +42,8 @@ def to_batch(
 
     Per sample: `reward` float32; int64 `position` (0 … B - 1), `group` and `rollout` (numbered from 0),
     `minibatch` (`rlcore.learning.minibatch`) and `version` (of the first token). Where a sample has no score,
-    `scored` int64 is 0 for it and its reward is 0.
+    `scored` int64 is 0 for it and its reward is 0. Where there are `policies` beside the run's own, `policy`
+    int64 is 0 for that, and i for the i-th of them.
 
     Extras of the samples become columns as `columns` declares them (`rlcore.rollout.columns`). `metadata`:
     keys of the prompts' metadata that become per-sample columns.
@@ -58,12 +60,15 @@ def to_batch(
     group = torch.from_numpy(np.repeat(np.arange(len(groups)), [len(group.samples) for group in groups]))
     rollout = _dense(sample.rollout_id for sample in samples)
     per_token = {"loss_mask": torch.from_numpy(mask)}
+    numbers = {name: number for number, name in enumerate(["", *policies])}
+    policy = torch.tensor([numbers[sample.policy] for sample in samples]) if policies else None
     per_sample = {
         "position": torch.arange(len(samples)),
         "group": group,
         "rollout": rollout,
         # The two responses of a pair are rollouts of their own, and must be trained on together.
-        "minibatch": assign_minibatches(rollout if is_sampled else group, minibatches),
+        "minibatch": assign_minibatches(rollout if is_sampled else group, minibatches, policy),
+        **({} if policy is None else {"policy": policy}),
         **metadata_columns(samples, metadata),
     }
     extras: Mapping[Per, Mapping[str, Tensor]] = {}

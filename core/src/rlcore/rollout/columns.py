@@ -1,6 +1,6 @@
 """Columns of a batch beyond core's own: extras of the samples, and numbers of the prompts' metadata."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ CORE_COLUMNS = frozenset(
     {
         *("loss_mask", "rollout_log_probs", "rewards", "fresh", "advantages", "returns"),
         *("weights", "value_weights", "position", "group", "rollout", "minibatch", "reward", "version"),
-        *("place", "trained_log_probs", "scored", "chosen", "unit", *TOP_COLUMNS),
+        *("place", "trained_log_probs", "scored", "chosen", "unit", "policy", *TOP_COLUMNS),
         *(set(Input) - SAMPLE_INPUTS),
     }
 )
@@ -144,20 +144,25 @@ def check_metadata(prompts: Iterable[Prompt], names: Sequence[str]) -> None:
 
 
 def for_trackers(
-    samples: Sequence[Sample], columns: Mapping[str, Tensor], declarations: Mapping[str, Column]
+    samples: Sequence[Sample],
+    columns: Mapping[str, Mapping[str, Tensor]],
+    declarations: Mapping[str, Column],
 ) -> list[Sample]:
     """`samples`, a batch in its order, with their parts of per-token `columns` [R] among their extras.
 
-    Extras that models alone read are left out: they are large, and say nothing to people.
+    `columns`: by policy, of its samples. Extras that models alone read are left out: they are large, and say
+    nothing to people.
     """
     hidden = {name for name, column in declarations.items() if column.reach != "all"}
     if not columns and not hidden:
         return list(samples)
-    lengths = [len(sample.response_ids) for sample in samples]
-    parts = {name: column.split(lengths) for name, column in columns.items()}
+    parts: dict[str, dict[str, Iterator[Tensor]]] = {}
+    for policy, own in columns.items():
+        lengths = [len(sample.response_ids) for sample in samples if sample.policy == policy]
+        parts[policy] = {name: iter(column.split(lengths)) for name, column in own.items()}
     shown = []
-    for row, sample in enumerate(samples):
+    for sample in samples:
         extras = {name: value for name, value in sample.extras.items() if name not in hidden}
-        extras |= {name: parts[name][row].tolist() for name in parts}
+        extras |= {name: next(part).tolist() for name, part in parts.get(sample.policy, {}).items()}
         shown.append(sample.but(extras=extras))
     return shown

@@ -182,11 +182,20 @@ class ContextBase(ABC):
         """The completions of a request."""
 
     async def complete(
-        self, prompt_ids: Sequence[int], *, n: int = 1, seed: int, rid: str, sampling: Sampling | None = None
+        self,
+        prompt_ids: Sequence[int],
+        *,
+        n: int = 1,
+        seed: int,
+        rid: str,
+        sampling: Sampling | None = None,
+        adapter: str = "",
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
         ids, sampling = PackedInts(prompt_ids), sampling or self.sampling
-        return await self.generate(Request(input_ids=ids, sampling=sampling, n=n, seed=seed, rid=rid))
+        return await self.generate(
+            Request(input_ids=ids, sampling=sampling, n=n, seed=seed, rid=rid, adapter=adapter)
+        )
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, without special tokens."""

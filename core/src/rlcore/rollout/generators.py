@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, SupportsIndex
@@ -110,13 +110,19 @@ def check_samples(whose: str, samples: Iterable[object]) -> None:
 
 
 def check_generated(
-    name: str, trajectories: Sequence[Sequence[Sample]], pending: Sequence[Sample], *, vocabulary: int | None
+    name: str,
+    trajectories: Sequence[Sequence[Sample]],
+    pending: Sequence[Sample],
+    *,
+    vocabulary: int | None,
+    policies: Collection[str] = (),
 ) -> None:
     """PluginError where the result of the generator `name` for the samples `pending` is not valid.
 
     NotFiniteError for a log-prob to train on. `vocabulary`: of the model, whose token ids are below it.
+    `policies`: those beside the run's own.
     """
-    whose = f"The generator {name}"
+    whose, trained = f"The generator {name}", frozenset(("", *policies))
     usable: list[Sample] = []
     rows: list[tuple[Sample, Sequence[int]]] = []
     for trajectory, sample in zip(trajectories, pending, strict=True):
@@ -126,6 +132,9 @@ def check_generated(
         for part in trajectory:
             for found, expected in _faults(part, sample):
                 raise _fault(whose, part, found, expected)
+            if not (part.is_aside or (len(part.adapters) < 2 and part.adapters <= trained)):
+                found = f"live tokens of {' and '.join(map(repr, sorted(part.adapters)))}"
+                raise _fault(whose, part, found, f"those of one policy, of {sorted(trained)}")
             if part.status not in UNUSABLE:
                 usable.append(part)
                 rows.append((part, part.response_ids))

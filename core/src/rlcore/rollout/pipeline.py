@@ -181,7 +181,13 @@ class GroupPipeline:
         if len(trajectories) != len(samples):
             count = len(trajectories)
             raise PluginError(f"The generator {self._name} made {count} samples of {len(samples)}.")
-        check_generated(self._name, trajectories, samples, vocabulary=self._vocabulary)
+        check_generated(
+            self._name,
+            trajectories,
+            samples,
+            vocabulary=self._vocabulary,
+            policies=self._run.policies,
+        )
         if self._header:
             trajectories = [[self._with_answer(sample) for sample in parts] for parts in trajectories]
         return trajectories, None

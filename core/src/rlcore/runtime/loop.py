@@ -13,7 +13,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.callback import RunControl
 from rlcore.api.errors import DeltaError, RlcoreError, RunError
 from rlcore.api.producer import Rollout
-from rlcore.api.roles import POLICY
+from rlcore.api.roles import ModelKind
 from rlcore.api.types import Group
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.learning.batch_file import save_rollout
@@ -63,7 +63,7 @@ class Loop(RolloutLoop):
         self._has_warned = False
         self._steps_that_failed = 0
         self._lengths: list[int] = []
-        self._columns: Mapping[str, Tensor] = {}
+        self._columns: Mapping[str, Mapping[str, Tensor]] = {}
         self._folder = self.prepared.run_dir.stat()
         self._saver = Saver(
             trainer=self.trainer,
@@ -74,7 +74,7 @@ class Loop(RolloutLoop):
             saved=self.trackers.checkpoint,
         )
         self._location: WeightsLocation | None = None
-        self._probe = self.prepared.adapter_probe() if self.prepared.roles[POLICY].adapter else None
+        self._probes = self.prepared.adapter_probes()
         self.handover = Handover(
             self.trainer, self.engines, shares=self.prepared.shares_memory, sleep=self._run.sleep
         )
@@ -193,7 +193,15 @@ class Loop(RolloutLoop):
         """
         minibatches = self._run.optimizer.minibatches
         if (batch := rollout.batch) is not None:
-            minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches)
+            policy_B = batch.per_sample.get("policy")
+            numbers, expected = [] if policy_B is None else policy_B.tolist(), len(self._run.policies)
+            found = max(numbers, default=0)
+            if found > expected or (policy_B is None and expected):
+                raise RunError(
+                    f"The rollout of step {rollout.step} has samples of {found} further policies; "
+                    f"expected the {expected} of the run."
+                )
+            minibatch_B = assign_minibatches(batch.per_sample["rollout"], minibatches, policy_B)
             batch = batch.with_columns(per_sample={"minibatch": minibatch_B})
         else:
             batch = self.prepared.batch_of(groups, self.state.version)
@@ -234,7 +242,8 @@ class Loop(RolloutLoop):
         if self.producer.samples:
             metrics["engine/replaced"] = self.engines.replaced
             metrics |= self.engines.take_metrics()
-            metrics |= self._probe.take_metrics() if self._probe else {}
+            for probe in self._probes.values():
+                metrics |= probe.take_metrics()
         metrics |= self.handover.take_metrics()
         metrics["time/step_s"] = metrics["time/rollout_s"] + time.perf_counter() - begin
         seconds = max(metrics["time/step_s"], 1e-9)
@@ -262,9 +271,10 @@ class Loop(RolloutLoop):
         prepared, seconds = self.prepared, metrics.get("time/update_s")
         if prepared.facts is None or not seconds:
             return {}
-        trained = [spec for role, spec in prepared.roles.items() if spec.optimizer and role != POLICY]
-        # Where the others are trained alone, the policy takes no step: `train/updates` is 0.
-        models = (metrics["train/updates"] > 0) + len(trained)
+        kind = ModelKind.POLICY
+        trained = [spec for spec in prepared.roles.values() if spec.optimizer and spec.kind is not kind]
+        # Where the others are trained alone, no policy takes a step. Each policy has its own samples.
+        models = any(row > 0 for name, row in metrics.items() if name.endswith("/updates")) + len(trained)
         ranks = self._run.ranks + sum(spec.ranks for spec in trained)
         tflops = models * training_flops(prepared.facts, self._lengths) / seconds / ranks / 1e12
         peak = peak_tflops(self.trainer.device) if prepared.model.dtype == "bf16" else None
@@ -348,8 +358,10 @@ class Loop(RolloutLoop):
     async def _deliver(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
         """To all engines; once more, whole, where what has changed is of no use to one."""
         version, self._location = location.version, location
-        if self._probe is not None:  # the trainer is awake
-            self._probe.expect(*await self.trainer.probe(self._probe.token_ids))
+        if self._probes:  # the trainer is awake, and all have one text
+            base, found = await self.trainer.probe(self._probes[""].token_ids)
+            for name, probe in self._probes.items():
+                probe.expect(found[name], base, {one: found[one] for one in found if one != name})
         with self.trace.span(RUN, "publish", version=version):
             async with self.producer.publication(version):
                 try:
@@ -361,8 +373,8 @@ class Loop(RolloutLoop):
                     # Not by the handover, which is in this state already.
                     await self.engines.publish(whole, keep_cache=keep_cache)
                 await self.handover.to_engines()
-                if self._probe is not None:
-                    await self.engines.prove(self._probe)
+                for probe in self._probes.values():
+                    await self.engines.prove(probe)
 
 
 def why_dropped(metrics: Mapping[str, float]) -> str:

@@ -226,7 +226,8 @@ class EngineGroup:
         )
         fp32 = self._prepared.resolved.model.family.fp32_weights
         fp8, adapter = Fp8Weights.of(Path(model.path)), self._prepared.adapter
-        return publisher.holding(WeightForms(fp8=fp8, fp32=fp32, adapter=adapter))
+        policies = self._prepared.policies
+        return publisher.holding(WeightForms(fp8=fp8, fp32=fp32, adapter=adapter, policies=policies))
 
     def _launchers(self, places: Sequence[Nodes]) -> list[Launcher]:
         """One for each engine: those of others first, then those that start at `places`."""
@@ -280,6 +281,7 @@ class EngineGroup:
             threads=cpu_threads(prepared.resolved.run),
             shares_gpu=prepared.shares_gpu,
             adapter=prepared.adapter,
+            policies=prepared.policies,
             fields=prepared.fields_of(index),
         )
 

@@ -157,6 +157,7 @@ def _row(name: str, sample: Sample) -> Row:
         "score": None if score is None else score.value,
         "parts": {} if score is None else dict(score.parts),
         "versions": sorted(sample.versions),
+        **({"policy": sample.policy} if sample.policy else {}),
     }
 
 

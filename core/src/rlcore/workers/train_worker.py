@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from rlcore.api.errors import WorkerError, faults_of
+from rlcore.api.lora import policy_tensor
 from rlcore.api.model_hook import ModelHook
 from rlcore.api.part import Part, built
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
-from rlcore.api.roles import POLICY, RoleSpec
+from rlcore.api.roles import POLICY, RoleSpec, policy_role
 from rlcore.api.run_config import RunConfig
-from rlcore.api.trainer import AdaptedPolicy, SleepLevel, Staged, TrainedPolicy, TrainerRank
+from rlcore.api.trainer import AdaptedPolicy, Scorer, SleepLevel, Staged, TrainedPolicy, TrainerRank
 from rlcore.engines.publish import Publisher
 from rlcore.engines.publish_file import WeightsLocation
 from rlcore.engines.stream import Piece
@@ -69,14 +70,14 @@ class WorkerSetup:
 class UpdateResult:
     """`metrics`: of the training step; `location`: where the new weights lie (rank 0 only), if anywhere.
 
-    `columns`: of the whole batch's response tokens (rank 0 only), where they were asked for
+    `columns`: by policy, of the response tokens of its samples (rank 0 only), where they were asked for
     (`Learner.take_columns`).
     """
 
     metrics: Mapping[str, float]
     location: WeightsLocation | None
     write_seconds: float
-    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    columns: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
 
 class RankWorker:
@@ -165,6 +166,7 @@ class TrainWorker(RankWorker):
         """
         trainer = self._join(TRAINING, setup, POLICY, host, port)
         from rlcore.learning.learner import Learner
+        from rlcore.learning.policies import PolicyLearners
 
         self._hooks: dict[str, ModelHook] = {part.name: built(part, "model hook") for part in setup.hooks}
         limit_s = setup.run.limits.step_timeout
@@ -177,22 +179,29 @@ class TrainWorker(RankWorker):
             if spec.ranks
         }
         self._policy: TrainedPolicy = self._models[POLICY]
+        names = ("", *setup.run.policies)
+        self._policies: dict[str, TrainedPolicy] = {name: self._models[policy_role(name)] for name in names}
         self._asleep: SleepLevel | None = None
-        beside = {role: model for role, model in self._models.items() if role != POLICY}
+        is_policy = {policy_role(name) for name in names}
+        beside = {role: model for role, model in self._models.items() if role not in is_policy}
         # `base` or `start` of an `AdaptedPolicy`
         borrowed = {role: spec.source for role, spec in setup.roles.items() if spec.is_borrowed}
-        beside |= {role: getattr(self._policy, source) for role, source in borrowed.items()}
-        self._learner = Learner(
-            self._policy,
-            loss=built(setup.loss, "loss"),
-            estimator=built(setup.advantage, "advantage") if setup.advantage else None,
-            settings=setup.learner,
-            corrections=[built(part, "correction") for part in setup.corrections],
-            value_loss=built(setup.value_loss, "value loss") if setup.value_loss else None,
-            rank=trainer.data,
-            **beside,
-            **self._remote,
-        )
+        learners = {
+            name: Learner(
+                policy,
+                loss=built(setup.loss, "loss"),
+                estimator=built(setup.advantage, "advantage") if setup.advantage else None,
+                settings=replace(setup.learner, policy=name),
+                corrections=[built(part, "correction") for part in setup.corrections],
+                value_loss=built(setup.value_loss, "value loss") if setup.value_loss else None,
+                rank=trainer.data,
+                **beside,
+                **{role: getattr(policy, source) for role, source in borrowed.items()},
+                **self._remote,
+            )
+            for name, policy in self._policies.items()
+        }
+        self._learner = PolicyLearners(learners)
         self._publisher = setup.publisher
         self._profiler = setup.profiler
         self._sends, self._tells, self._is_sending = setup.sends, setup.tells, False
@@ -221,7 +230,8 @@ class TrainWorker(RankWorker):
         from rlcore.workers.sent_batch import from_arrays
 
         batch = from_arrays(share)
-        self._policy.lr_scale = scales.lr
+        for policy in self._policies.values():
+            policy.lr_scale = scales.lr
         with self._profiler.around(step) if self._profiler else nullcontext():
             for name, hook in self._hooks.items():
                 assert self._policy.view is not None, "made for the hooks"
@@ -251,12 +261,18 @@ class TrainWorker(RankWorker):
         """Lay the weights down for the engines (see `Publisher.write`); the location on rank 0."""
         # Streamed weights are made later, piece by piece (`open_weights`). Here they only get their version.
         is_streamed = self._publisher.is_streamed and not whole
-        tensors = iter(()) if is_streamed else self._policy.hf_tensors()
+        tensors = iter(()) if is_streamed else self._tensors()
         if self._rank == 0:
             return self._publisher.write(tensors, version, whole=whole)
         for _ in tensors:  # every rank takes part in gathering
             pass
         return None
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """What is published of every policy. Collective."""
+        for policy, model in self._policies.items():
+            for name, tensor in model.hf_tensors():
+                yield policy_tensor(policy, name), tensor
 
     def open_weights(self, ranks: Sequence[int] = ()) -> Piece | None:
         """Begin to make pieces of the weights, which all ranks gather together; the first (see `next_piece`).
@@ -264,10 +280,11 @@ class TrainWorker(RankWorker):
         `ranks`: those that send, of all that may; none: all of these.
         """
         if self._asleep == "all":  # the weights come back, the optimizer need not
-            self._policy.sleep("publish")
+            for policy in self._policies.values():
+                policy.sleep("publish")
         self._is_sending = self._rank in ranks if ranks else self._sends
         tells = self._rank == min(ranks) if ranks else self._tells
-        self._pieces = self._publisher.pieces(self._policy.hf_tensors(), sends=self._is_sending, tells=tells)
+        self._pieces = self._publisher.pieces(self._tensors(), sends=self._is_sending, tells=tells)
         return self.next_piece()
 
     def next_piece(self) -> Piece | None:
@@ -282,7 +299,8 @@ class TrainWorker(RankWorker):
             self._pieces.close()
             self._pieces = None
         if self._asleep == "all":
-            self._policy.sleep("all")
+            for policy in self._policies.values():
+                policy.sleep("all")
 
     def broadcast(self, call: str, *arguments: Any) -> Any:
         """On rank 0, beside training: have its publisher answer a call of the driver's."""
@@ -299,21 +317,24 @@ class TrainWorker(RankWorker):
         for model in self._models.values():
             model.wake()
 
-    def probe(self, token_ids: Sequence[int]) -> tuple[list[float], list[float]]:
-        """log p(token | tokens before it) of all but the first, with the policy's adapter and without it."""
+    def probe(self, token_ids: Sequence[int]) -> tuple[list[float], dict[str, list[float]]]:
+        """log p(token | tokens before it) of all but the first: without an adapter, and by policy."""
         from rlcore.api.batch import TrainBatch
 
-        policy, count = cast(AdaptedPolicy, self._policy), len(token_ids)
+        count = len(token_ids)
         batch = TrainBatch(
             tokens=torch.tensor(token_ids),
             prompt_lengths=torch.tensor([1]),
             response_lengths=torch.tensor([count - 1]),
         )
-        both = (
-            model.forward(batch, temperature=1.0, tokens_per_rank=count) for model in (policy, policy.base)
-        )
-        with_adapter, without = (columns["log_probs"].tolist() for columns in both)
-        return with_adapter, without
+
+        def log_probs(model: Scorer) -> list[float]:
+            columns = model.forward(batch, temperature=1.0, tokens_per_rank=count)
+            scored: list[float] = columns["log_probs"].tolist()
+            return scored
+
+        by_policy = {name: log_probs(policy) for name, policy in self._policies.items()}
+        return log_probs(cast(AdaptedPolicy, self._policy).base), by_policy
 
     def refresh(self, role: str) -> None:
         """From now on the model of `role` is the policy as it is."""

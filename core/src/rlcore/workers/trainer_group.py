@@ -222,10 +222,10 @@ class TrainerGroup:
         location: WeightsLocation = locations[0]
         return location
 
-    async def probe(self, token_ids: Sequence[int]) -> tuple[list[float], list[float]]:
-        """The log-probs of the policy with its adapter and without it (`TrainWorker.probe`)."""
+    async def probe(self, token_ids: Sequence[int]) -> tuple[list[float], dict[str, list[float]]]:
+        """The log-probs without an adapter, and by policy with its own (`TrainWorker.probe`)."""
         results = await self._all(self._step_task("scoring a probe"), "probe", lambda rank: (token_ids,))
-        scored: tuple[list[float], list[float]] = results[0]
+        scored: tuple[list[float], dict[str, list[float]]] = results[0]
         return scored
 
     async def broadcast(self, call: str, *arguments: Any) -> Any:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlcore.api.config import Config
 from rlcore.api.generation import Completion, Generator, GroupGenerator, Request
 from rlcore.api.part import Part
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling, Span
 from rlcore.rollout.context import ContextBase
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_single_turn.plugin import rlcore_generators
 from rlcore_testing.generators import GeneratorConformance
@@ -56,7 +56,7 @@ def sample(index: int) -> Sample:
 
 async def test_a_group_is_one_request() -> None:
     ctx = Context("stop", "length", "abort")
-    found = await SingleTurn(Config()).generate_group(ctx, [sample(0), sample(1), sample(2)])
+    found = await SingleTurn(SingleTurnConfig()).generate_group(ctx, [sample(0), sample(1), sample(2)])
     assert ctx.asked == [((1, 2), 3, 40, "5.0-0")]
     assert [done.status for done in found] == [
         GenerationStatus.COMPLETED,
@@ -69,7 +69,7 @@ async def test_a_group_is_one_request() -> None:
 
 async def test_a_sample_alone() -> None:
     ctx = Context("stop")
-    found = await SingleTurn(Config()).generate(ctx, sample(1))
+    found = await SingleTurn(SingleTurnConfig()).generate(ctx, sample(1))
     assert ctx.asked == [((1, 2), 1, 41, "5.1-0")]
     assert (found.response_ids, found.loss_mask, found.log_probs) == ((7, 8), (1, 1), (-0.5, -1.5))
     assert found.versions == {3, 4}
@@ -89,9 +89,9 @@ async def test_fewer_answers_than_samples_are_an_error() -> None:
             return []
 
     with pytest.raises(ValueError, match="shorter"):
-        await SingleTurn(Config()).generate_group(Short(), [sample(0)])
+        await SingleTurn(SingleTurnConfig()).generate_group(Short(), [sample(0)])
 
 
 class TestConformance(GeneratorConformance):
     def generator(self) -> Generator:
-        return SingleTurn(Config())
+        return SingleTurn(SingleTurnConfig())

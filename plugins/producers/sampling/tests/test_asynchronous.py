@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import rlcore_machine.tasks
-from rlcore.api.config import Config
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext
 from rlcore.api.reward import Verdict
 from rlcore.api.types import GenerationStatus, Group, Prompt, Sample, Span
 from rlcore_sampling.staleness import chosen_batch, oldest, without_stale
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_testing.samples import sample_of
 from rlcore_toolkit.request_gate import RequestGate
@@ -299,7 +299,7 @@ class CrashesAtFirst:
     def __init__(self, groups: Sequence[int], *, at: asyncio.Event | None = None) -> None:
         self.groups = groups
         self.at = at
-        self.inner = SingleTurn(Config())
+        self.inner = SingleTurn(SingleTurnConfig())
 
     async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
         group_id = samples[0].group_id
@@ -372,7 +372,7 @@ class Canceling:
     """`SingleTurn` whose group 1 gives up a task of its own, and does not notice that this raises here."""
 
     def __init__(self) -> None:
-        self.inner = SingleTurn(Config())
+        self.inner = SingleTurn(SingleTurnConfig())
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         if sample.group_id == 1 and sample.attempt == 0:

@@ -15,7 +15,6 @@ import safetensors.torch
 import torch
 from aiohttp import web
 
-from rlcore.api.config import Config
 from rlcore.api.generation import GenerationContext
 from rlcore.api.producer import ProducerContext
 from rlcore.api.reward import Verdict
@@ -30,6 +29,7 @@ from rlcore_local.settings import Settings
 from rlcore_qwen.tiny import tiny
 from rlcore_sampling.asynchronous import AsynchronousRollouts
 from rlcore_sampling.synchronous import SynchronousRollouts
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_single_turn.generator import SingleTurn
 from rlcore_tasks.config import DigitsConfig
 from rlcore_tasks.tasks import Copy
@@ -68,7 +68,7 @@ class Chaotic:
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
-        self.inner = SingleTurn(Config())
+        self.inner = SingleTurn(SingleTurnConfig())
         self.crashes: set[tuple[int, int]] = set()
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:

@@ -151,7 +151,13 @@ class RunFile:
                     )
 
     def check_adapter(self) -> None:
-        """ConfigError where the engine would not take the adapter that the run publishes."""
+        """ConfigError where the engine would not take the adapter that the run publishes; of others no plan
+        knows.
+        """
+        for name in self.run.policies:
+            raise ConfigError(
+                f"--config {self.path}: found policy.{name}, but a plan counts one policy; leave it out."
+            )
         engine = self.engine
         if engine is None or self.run.lora.publish != "adapter":
             return

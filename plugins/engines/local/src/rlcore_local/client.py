@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from rlcore import Completion, EngineClient, Request
-from rlcore_local.joint_requests import GENERATE, JointRequests
+from rlcore_local.joint_requests import ADAPTER, GENERATE, JointRequests
 from rlcore_machine import end_tasks
 
 
@@ -28,6 +28,9 @@ class LocalClient(EngineClient):
     async def server_info(self) -> Mapping[str, Any]:
         """Like `EngineClient.server_info`; EngineError where the server is no `local`."""
         return await self._answer("/server_info", "capabilities")
+
+    async def _adapter(self, name: str) -> Mapping[str, str]:
+        return {ADAPTER: name} if name else {}
 
     async def generate(self, request: Request) -> list[Completion]:
         """Like `EngineClient.generate`, but no request of a session is sent before all have come.

@@ -12,13 +12,14 @@ class PromptTokens:
     """Tokens to take in.
 
     `longest`: tokens that a row may have in the end, these included. `copies`: rows that continue from them.
-    `score_from`: see `Decoder.prefill`.
+    `score_from`: see `Decoder.prefill`. `adapter`: of the policy that reads them.
     """
 
     tokens: Sequence[int]
     longest: int
     copies: int = 1
     score_from: int | None = None
+    adapter: str = ""
 
 
 class Decoder(Protocol):
@@ -44,7 +45,7 @@ class Decoder(Protocol):
         ...
 
     def keep(self, order: Sequence[int]) -> None:
-        """Keep some rows: row j becomes what row `order[j]` was, where `order[j] >= j`."""
+        """Keep some rows: row j becomes what row `order[j]` was."""
         ...
 
     def refresh(self) -> None:

@@ -31,6 +31,7 @@ class LocalEngine(Engine[LocalConfig]):
 
     name = "local"
     takes_adapters = True
+    takes_policies = True
     client = "rlcore_local.client:LocalClient"
     replay_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {ROUTED_EXPERTS: {}, INDEXER_TOPK: {}}
     stays_on_cpu = "--engine.device cpu"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcore import EngineError, RefusedError, UnreachableError
 
-GENERATE = "/generate"
+GENERATE, ADAPTER = "/generate", "lora_path"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +119,10 @@ class JointRequests:
             members = sorted(awaited, key=lambda member: str(member.body["rid"]))
             if not members:
                 return
-            differing = {
-                name: [member.body[name] for member in members]
-                for name in ("input_ids", "rid", "sampling_params")
-            }
+            names = ["input_ids", "rid", "sampling_params"]
+            if any(ADAPTER in member.body for member in members):
+                names.append(ADAPTER)
+            differing = {name: [member.body.get(name, "") for member in members] for name in names}
             lines = self._lines({**members[0].body, **differing})
             async with contextlib.aclosing(lines):
                 async for line in lines:

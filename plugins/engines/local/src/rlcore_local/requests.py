@@ -87,6 +87,7 @@ class GenerateBody(InputBody):
     return_indexer_topk: bool = False
     packed: bool = False
     stream: bool = False
+    lora_path: str | list[str] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -101,7 +102,8 @@ class Ask(BaseModel):
     """One prompt of a request, checked: `n` samples will be drawn from it.
 
     `request`: the rid that the client gave to the whole; `rid`: this prompt's own. `columns`: of what the
-    model chooses for each token, those that the answers come with.
+    model chooses for each token, those that the answers come with. `adapter`: of a policy beside the run's
+    own, by SGLang's field `lora_path`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -114,6 +116,7 @@ class Ask(BaseModel):
     logprob_start_len: int
     columns: frozenset[str] = frozenset()
     packed: bool = False
+    adapter: str = ""
 
 
 class Asks(BaseModel):
@@ -150,6 +153,7 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
     rids = rids_of(parsed, count, is_batch)
     logprobs = _spread(parsed.return_logprob, False, count, "return_logprob")
     starts = _spread(parsed.logprob_start_len, -1, count, "logprob_start_len")
+    adapters = _spread(parsed.lora_path, "", count, "lora_path")
     columns = frozenset(column for column in REPLAYS.values() if getattr(parsed, f"return_{column}"))
     asks = [
         Ask(
@@ -161,9 +165,10 @@ def parse_generate(body: Any, *, alike: bool = True) -> Asks:
             logprob_start_len=start,
             columns=columns,
             packed=parsed.packed,
+            adapter=adapter,
         )
-        for (request, rid), prompt, param, logprob, start in zip(
-            rids, prompts, params, logprobs, starts, strict=True
+        for (request, rid), prompt, param, logprob, start, adapter in zip(
+            rids, prompts, params, logprobs, starts, adapters, strict=True
         )
     ]
     return Asks(asks=asks, is_single=not is_batch and params[0].n == 1, stream=parsed.stream)

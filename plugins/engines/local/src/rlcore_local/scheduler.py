@@ -120,13 +120,13 @@ class Scheduler:
         admitted, self.waiting = self.waiting[:room], self.waiting[room:]
         if not admitted:
             return
-        # Samples of the same tokens share one prefill.
-        groups: dict[tuple[int, ...], list[Sequence]] = {}
+        # Samples of one policy and the same tokens share one prefill.
+        groups: dict[tuple[str, tuple[int, ...]], list[Sequence]] = {}
         for sequence in admitted:
-            groups.setdefault(tuple(sequence.tokens), []).append(sequence)
+            groups.setdefault((sequence.adapter, tuple(sequence.tokens)), []).append(sequence)
         # Neighbors of like length waste less padding.
-        ordered = sorted(groups.items(), key=lambda group: len(group[0]))
-        prompts = [self._prompt(tokens, members) for tokens, members in ordered]
+        ordered = sorted(groups.items(), key=lambda group: len(group[0][1]))
+        prompts = [self._prompt(*key, members) for key, members in ordered]
         with self._choosing(admitted) as chosen:
             logits, scores = self.weights.decoder.prefill(prompts)
         rows: list[Sequence] = []
@@ -149,13 +149,13 @@ class Scheduler:
             self._extend(rows, logits[sources])
 
     @staticmethod
-    def _prompt(tokens: tuple[int, ...], members: list[Sequence]) -> PromptTokens:
+    def _prompt(adapter: str, tokens: tuple[int, ...], members: list[Sequence]) -> PromptTokens:
         starts = [
             member.score_from for member in members if member.score_from is not None and member.scores is None
         ]
         copies = sum(member.limit > len(member.output) for member in members)
         longest = max(len(member.prompt) + member.limit for member in members)
-        return PromptTokens(tokens, longest, copies, min(starts) if starts else None)
+        return PromptTokens(tokens, longest, copies, min(starts) if starts else None, adapter)
 
     def _extend(self, rows: list[Sequence], logits: torch.Tensor) -> None:
         """Sample the first token of new rows, and let those that did not end with it run on."""

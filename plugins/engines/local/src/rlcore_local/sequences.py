@@ -38,7 +38,7 @@ class Sequence:
     `key`: of `noise_keys`. `limit`: most tokens to generate, cut to the context. `versions`: (first token,
     weight version) of each span. `scores`: the log-probs of the prompt's tokens from `score_from + 1` on.
     `columns`: those asked for of what the model chooses; `chosen`: by column, what it chose for each token
-    that was taken in.
+    that was taken in. `adapter`: of the policy that answers, or empty.
     """
 
     rid: str
@@ -54,6 +54,7 @@ class Sequence:
     columns: frozenset[str] = frozenset()
     packed: bool = False
     stream: bool = False
+    adapter: str = ""
     output: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     scores: list[float] | None = None

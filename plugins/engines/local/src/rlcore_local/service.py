@@ -115,6 +115,9 @@ class Service:
             )
         for column in sorted(ask.columns - self.scheduler.weights.choices.columns):
             raise RequestError(f"return_{column}: the model has none")
+        if ask.adapter not in (known := self.scheduler.weights.adapters):
+            found = f"lora_path: found {ask.adapter!r}, expected an adapter that was published"
+            raise RequestError(f"{found} ({', '.join(known[1:]) or 'none was'})")
         if ask.params.stop and self.tokenizer is None:
             raise RequestError(
                 "sampling_params.stop: the model has no tokenizer, so stop strings cannot be found"
@@ -144,6 +147,7 @@ class Service:
                 score_from=ask.logprob_start_len if scored else None,
                 columns=ask.columns,
                 packed=ask.packed,
+                adapter=ask.adapter,
                 stream=stream,
             )
             for index, key in enumerate(noise_keys(seed, prompt, params.n))

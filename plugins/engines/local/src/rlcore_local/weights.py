@@ -1,5 +1,6 @@
 """The weights of the served model: loaded, replaced in place, and summed up, by their Hugging Face names."""
 
+import copy
 import json
 import math
 import mmap
@@ -14,7 +15,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from rlcore import FP8_SCALE_SUFFIX, DeltaError, ModelError, checksum, fp8_block
+from rlcore import (
+    FP8_SCALE_SUFFIX,
+    DeltaError,
+    ModelError,
+    checksum,
+    fp8_block,
+    policy_of,
+    policy_tensor,
+)
 from rlcore_local.adapter import HeldAdapter
 from rlcore_local.choices import Choices
 from rlcore_local.decoder import Decoder
@@ -30,6 +39,7 @@ from rlcore_local.loading import (
     load_weights,
     place,
 )
+from rlcore_local.policies import PolicyDecoder
 from rlcore_local.requests import RequestError
 from rlcore_toolkit import Offload, adapter_place, apply_delta, by_rows, copy_into
 
@@ -63,30 +73,46 @@ class Weights:
     ) -> None:
         self.device = device_named(device)
         model, self._fp8 = load_model(model_path, dtype)
-        place(model, self.device)
-        self.model = model
-        self._offload = Offload()
-        self.context_length = context_length_of(self.model.config, context_length)
-        self.decoder: Decoder
-        if is_lean(self.model.config):
-            self.path, self.decoder = "lean", LeanDecoder(self.model, self.context_length)
-        else:
-            self.path, self.decoder = "generic", GenericDecoder(self.model)
+        self.context_length = context_length_of(model.config, context_length)
+        self.path = "lean" if is_lean(model.config) else "generic"
+        self.decoder = PolicyDecoder(self._begin(model))
         self.choices = Choices(self.model)
-        self._tied = set(self.model.all_tied_weights_keys)
-        self._parameters = {
-            name: tensor for name, tensor in self.model.state_dict().items() if name not in self._tied
-        }
         disk_names = revert_weight_conversion(self.model, dict(self._parameters)).keys()
         self._is_converted = disk_names != self._parameters.keys()
         files = Files(model_path, AutoModelForCausalLM, self.model.config)
         self._beside = {
             name for name in files.names() if name.removesuffix(FP8_SCALE_SUFFIX) not in disk_names
         }
-        self._adapter = HeldAdapter()
+
+    def _begin(self, model: PreTrainedModel) -> Decoder:
+        """Take `model`, without an adapter; its decoder."""
+        place(model, self.device)
+        self.model, self._offload, self._adapter = model, Offload(), HeldAdapter()
+        self._tied = set(model.all_tied_weights_keys)
         self._beyond: dict[str, Tensor] = {}
         """What the files have beside the decoder (a vision tower, layers for multi-token prediction), as it
         was published last: held, and not used."""
+        self._twins: dict[str, Weights] = {}
+        """By policy, the model with its adapter; that of the run's own policy is this one."""
+        is_lean = self.path == "lean"
+        decoder = LeanDecoder(model, self.context_length) if is_lean else GenericDecoder(model)
+        state = model.state_dict()  # after the decoder, which may have joined matrices
+        self._parameters = {name: tensor for name, tensor in state.items() if name not in self._tied}
+        return decoder
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names that a request may give; the empty one is of the run's own policy."""
+        return ("", *self._twins)
+
+    def _twin(self, policy: str) -> "Weights":
+        """The model of another policy; at first with the weights that were loaded."""
+        if policy not in self._twins:
+            twin = self._twins[policy] = copy.copy(self)
+            decoder = twin._begin(self._loaded({**self._used(), **self._adapter.base}))
+            twin.decoder = PolicyDecoder(decoder)
+            self.decoder.decoders[policy] = decoder
+        return self._twins[policy]
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights by the names and shapes that they have on disk; a tied output matrix is left out.
@@ -95,8 +121,15 @@ class Weights:
         are copies. Of an adapter that was published, its tensors alone: the base was never published.
         """
         if self._adapter.tensors:
-            return self._adapter.tensors
+            twins = self._twins.items()
+            others = {policy_tensor(name, key): one for name, twin in twins for key, one in twin.held.items()}
+            return {**self._adapter.tensors, **others}
         return {**self._used(), **self._fp8.tensors, **self._beyond}
+
+    @property
+    def held(self) -> Mapping[str, Tensor]:
+        """The tensors of the adapter of this policy."""
+        return self._adapter.tensors
 
     def _used(self) -> dict[str, Tensor]:
         if not self._is_converted:
@@ -116,10 +149,14 @@ class Weights:
     def release(self) -> None:
         """Move the weights from a GPU to host memory, until `reclaim`."""
         self._offload.move([*self._parameters.values(), *self._adapter.base.values()])
+        for twin in self._twins.values():
+            twin.release()
 
     def reclaim(self) -> None:
         """Undo `release`."""
         self._offload.restore()
+        for twin in self._twins.values():
+            twin.reclaim()
 
     def update_from_disk(self, model_path: Path) -> None:
         """Replace all weights by those of another directory. `RequestError`: nothing was changed."""
@@ -156,13 +193,27 @@ class Weights:
         self._replace(new, complete=False)
 
     def _replace(self, new: Mapping[str, Tensor], *, complete: bool) -> None:
-        """Check names and shapes of all, then copy; values are cast to the engine's dtype."""
+        """Check names and shapes of all, then copy; values are cast to the engine's dtype.
+
+        Each policy's tensors by themselves.
+        """
         self._require_here()
+        by_policy: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in new.items():
+            policy, own = policy_of(name)
+            by_policy.setdefault(policy, {})[own] = tensor
+        new = by_policy.pop("", {})
+        for policy, tensors in by_policy.items():
+            self._twin(policy)._replace(tensors, complete=False)
+        if by_policy and not new:
+            return
         held = self._used()
         config = self.model.config
         adapter = {name: tensor for name, tensor in new.items() if adapter_place(name)[0]}
         new = {name: tensor for name, tensor in new.items() if name not in adapter}
         brings_whole = bool(new)
+        if brings_whole and self._twins:
+            raise RequestError(f"whole weights cannot follow the adapters of {', '.join(self._twins)}")
         merged = self._merged(adapter, held)
         complete = complete and not adapter
         beyond = {
@@ -203,12 +254,16 @@ class Weights:
 
     def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors as on disk, in the form that the model has in memory."""
+        state = self._loaded(disk).state_dict()
+        return {name: state[name] for name in self._parameters}
+
+    def _loaded(self, disk: Mapping[str, Tensor]) -> PreTrainedModel:
+        """A model on the CPU of tensors as on disk."""
         with torch.inference_mode(False):
             # Parameters cannot be made of tensors that were made in inference mode; their clones are not.
             clones = {name: tensor.to("cpu", copy=True) for name, tensor in disk.items()}
             model = load_tensors(type(self.model), self.model.config, clones, self.model.dtype)
-        state = model.state_dict()
-        return {name: state[name] for name in self._parameters}
+            return _all_as(model, self.model.dtype)
 
     def checksums(self) -> dict[str, str]:
         """`checksums.checksum` of each tensor as the engine holds it, so in the engine's dtype."""
@@ -232,11 +287,15 @@ def load_model(model_path: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, F
             "because it serves causal decoders whose layers all keep keys and values."
         )
     model, held = load_full(AutoModelForCausalLM, model_path, config, dtype)
+    return _all_as(model, dtype), held
+
+
+def _all_as(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     for parameter in model.parameters():
         # transformers keeps routers in fp32, which a trainer has, and publishes, like all other parameters
         if parameter.dtype == torch.float32:
             parameter.data = parameter.data.to(dtype)
-    return model, held
+    return model
 
 
 def load_full(

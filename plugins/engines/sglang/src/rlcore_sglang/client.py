@@ -1,7 +1,6 @@
 """`SglangClient`: rlcore's protocol where SGLang differs from it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rlcore import Completion, EngineClient, EngineError, Request
@@ -36,13 +35,7 @@ class SglangClient(EngineClient):
             "/update_weight_version", {"new_version": str(version), "abort_all_requests": False}
         )
 
-    def check(self, request: Request) -> None:
-        super().check(replace(request, adapter=""))
-
-    async def _read(self, prompt: Mapping[str, Any], start: int) -> Any:
-        return await super()._read({**prompt, **await self._adapter()}, start)
-
-    async def _adapter(self, name: str = "") -> dict[str, str]:
+    async def _adapter(self, name: str) -> dict[str, str]:
         """Which adapter answers: SGLang takes the base where a request names none."""
         if (await self.capabilities()).adapters:
             return {"lora_path": name or POLICY}
@@ -55,13 +48,13 @@ class SglangClient(EngineClient):
 
     async def _generate_body(self, request: Request) -> dict[str, Any]:
         """Each sample's id ends in a slash: SGLang aborts every request whose id *starts* with one."""
-        body = {**await super()._generate_body(request), **await self._adapter(request.adapter)}
+        body = await super()._generate_body(request)
         ids = body["rid"]
         return {**body, "rid": f"{ids}/" if isinstance(ids, str) else [f"{one}/" for one in ids]}
 
-    def _completion(self, answer: Mapping[str, Any], *, prompt_tokens: int) -> Completion:
+    def _completion(self, answer: Mapping[str, Any], **known: Any) -> Completion:
         """SGLang before 0.5.23, and each abort before the first token, gives one version without a start."""
         meta = answer["meta_info"]
         versions = meta.get("weight_versions") or [{"start": 0, "version": meta.get("weight_version")}]
         answer = {**answer, "meta_info": {**meta, "weight_versions": versions}}
-        return super()._completion(answer, prompt_tokens=prompt_tokens)
+        return super()._completion(answer, **known)

@@ -25,6 +25,7 @@ class Saved(BaseModel):
     metadata: dict[str, Json]
     text: str
     status: GenerationStatus
+    policy: str = ""
 
     @model_validator(mode="after")
     def _aligned(self) -> Saved:

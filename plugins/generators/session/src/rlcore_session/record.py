@@ -30,7 +30,7 @@ class Branch:
         start = len(self.response_ids)
         for span in completion.spans:
             if not self.spans or self.spans[-1].version != span.version:
-                self.spans.append(Span(start=start + span.start if self.spans else 0, version=span.version))
+                self.spans.append(replace(span, start=start + span.start if self.spans else 0))
         self.response_ids += completion.token_ids
         self.loss_mask += [1] * len(completion.token_ids)
         self.log_probs += completion.log_probs

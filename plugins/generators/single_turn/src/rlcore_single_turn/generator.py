@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from rlcore import Config, GenerationContext, Sample
+from rlcore import GenerationContext, Sample
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_toolkit import answered
 
 
 class SingleTurn:
     """A `Generator` and a `GroupGenerator`: prompt in, one response out."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: SingleTurnConfig) -> None:
         self._config = config
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
@@ -18,8 +19,12 @@ class SingleTurn:
 
     async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
         """One request for all samples, which share their prompt; the first one's seed stands for all."""
-        first = samples[0]
+        first, key = samples[0], self._config.policy_key
         completions = await ctx.complete(
-            first.prompt_ids, n=len(samples), seed=first.seed, rid=f"{first.rollout_id}-{first.attempt}"
+            first.prompt_ids,
+            n=len(samples),
+            seed=first.seed,
+            rid=f"{first.rollout_id}-{first.attempt}",
+            adapter=str(first.prompt.metadata.get(key, "")) if key else "",
         )
         return [answered(sample, done) for sample, done in zip(samples, completions, strict=True)]

@@ -10,6 +10,7 @@ def rlcore_generators() -> Iterable[Component]:
     yield Component(
         name="single_turn",
         factory="rlcore_single_turn.generator:SingleTurn",
+        config="rlcore_single_turn.config:SingleTurnConfig",
         summary="one answer to each prompt, one request a group",
         default=True,
     )

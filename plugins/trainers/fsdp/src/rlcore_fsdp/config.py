@@ -43,7 +43,7 @@ class FsdpConfig(TrainerConfig):
         {
             *(Ability.RANKS, Ability.VALUES, Ability.SCORERS, Ability.OWN_RANKS),
             *(Ability.SWAPPED, Ability.REFRESH, Ability.SLEEP),
-            *(Ability.TOP_TOKENS, Ability.MODEL_HOOKS, Ability.ADAPTERS),
+            *(Ability.TOP_TOKENS, Ability.MODEL_HOOKS, Ability.ADAPTERS, Ability.POLICIES),
         }
     )
 

@@ -45,7 +45,8 @@ def _linear(layer: Any, inputs: Tensor) -> Tensor:
 def _adapted(layer: Any, inputs: Tensor) -> Tensor:
     """What PEFT's layer computes, but scales the few outputs of A and not the many of B: W x + B (s A x)."""
     outputs: Tensor = layer.base_layer(inputs)
-    for name in () if layer.disable_adapters else layer.active_adapters:
+    names = () if layer.disable_adapters else layer.active_adapters
+    for name in (one for one in names if one in layer.lora_A):  # another policy may have no adapter here
         low = layer.lora_A[name](layer.lora_dropout[name](inputs)) * layer.scaling[name]
         outputs = outputs + layer.lora_B[name](low)
     return outputs

@@ -32,9 +32,10 @@ Read = Callable[[Tensor], Tensor]
 if not nf4_complaint():  # PEFT imports it too, and rlcore with care
     import rlcore_fsdp.nf4  # noqa: F401  # isort: skip
 from peft import LoraConfig, inject_adapter_in_model  # noqa: E402
+from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: E402
 
-_NAME = "default"
-"""PEFT's name of the adapter in memory."""
+FIRST = "default"
+"""PEFT's name, in memory, of the adapter of the run's own policy."""
 
 
 def modules_in_memory(model: PreTrainedModel, path: str, spec: AdapterSpec) -> dict[str, str]:
@@ -53,8 +54,13 @@ def modules_in_memory(model: PreTrainedModel, path: str, spec: AdapterSpec) -> d
     return found
 
 
-def inject(model: PreTrainedModel, places: Mapping[str, str], spec: AdapterSpec) -> dict[str, Any]:
-    """Make PEFT's layers of modules of `model`; by their names in the files. `places`: of those in memory."""
+def inject(
+    model: PreTrainedModel, places: Mapping[str, str], spec: AdapterSpec, name: str = FIRST
+) -> dict[str, Any]:
+    """Make PEFT's layers of modules of `model`; by their names in the files. `places`: of those in memory.
+
+    `name`: of the adapter in memory. Layers that an adapter has made are given another one.
+    """
     alpha: Any = spec.alpha  # PEFT asks for an int, and computes with any number
     config = LoraConfig(
         r=spec.rank,
@@ -63,14 +69,14 @@ def inject(model: PreTrainedModel, places: Mapping[str, str], spec: AdapterSpec)
         lora_dropout=spec.dropout,
         use_rslora=spec.rslora,
     )
-    inject_adapter_in_model(config, model, low_cpu_mem_usage=True)
+    inject_adapter_in_model(config, model, adapter_name=name, low_cpu_mem_usage=True)
     return {module: model.get_submodule(place) for module, place in places.items()}
 
 
-def tensors_of(layers: Mapping[str, Any]) -> dict[str, nn.Parameter]:
+def tensors_of(layers: Mapping[str, Any], name: str = FIRST) -> dict[str, nn.Parameter]:
     """The parameters of what `inject` made, by the names of PEFT's files."""
     return {
-        adapter_name(module, part): getattr(layer, f"lora_{part}")[_NAME].weight
+        adapter_name(module, part): getattr(layer, f"lora_{part}")[name].weight
         for module, layer in layers.items()
         for part in ("A", "B")
     }
@@ -79,24 +85,32 @@ def tensors_of(layers: Mapping[str, Any]) -> dict[str, nn.Parameter]:
 class Adapter:
     """The adapter of a model, whose weights are on the meta device until `fill`."""
 
-    def __init__(self, model: PreTrainedModel, path: str, spec: AdapterSpec) -> None:
-        self.spec, self._path = spec, path
-        places = modules_in_memory(model, path, spec)
-        self._layers = layers = inject(model, places, spec)
+    def __init__(
+        self, model: PreTrainedModel, places: Mapping[str, str], path: str, spec: AdapterSpec, name: str
+    ) -> None:
+        """`places`: the modules in memory (`modules_in_memory`). `name`: of the adapter there."""
+        self.spec, self._path, self._name, self._model = spec, path, name, model
+        self._layers = layers = inject(model, places, spec, name)
         self._drop_out(False)
         self._of = {f"{place}.weight": layers[module] for module, place in places.items()}
 
     @property
     def tensors(self) -> dict[str, nn.Parameter]:
         """The parameters, by the names of PEFT's files."""
-        return tensors_of(self._layers)
+        return tensors_of(self._layers, self._name)
+
+    def select(self) -> None:
+        """From now on the model computes with this adapter and no other."""
+        for module in self._model.modules():
+            if isinstance(module, BaseTunerLayer):
+                module._active_adapter = self._name
 
     def fill(self) -> None:
         """The first values: those of `source`, or A of the seed and B of zeros."""
         source = read_adapter(Path(self.spec.source)) if self.spec.source else {}
         with torch.no_grad():
             for module, layer in self._layers.items():
-                a, b = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
+                a, b = layer.lora_A[self._name].weight, layer.lora_B[self._name].weight
                 drawn = first_a(self.spec, module, a.shape[1]), torch.zeros(b.shape)
                 for target, value in zip((a, b), source.get(module, drawn), strict=True):
                     local(target).copy_(value[own_rows(target)])
@@ -106,7 +120,7 @@ class Adapter:
         layer = self._of.get(name)
         if layer is None:
             return weight
-        a, b = read(layer.lora_A[_NAME].weight), read(layer.lora_B[_NAME].weight)
+        a, b = read(layer.lora_A[self._name].weight), read(layer.lora_B[self._name].weight)
         return with_product(weight, a, b, self.spec.scale)
 
     def published(self, read: Read) -> Iterator[tuple[str, Tensor]]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from rlcore import (
+    AdapterSpec,
     LossResult,
     ModelView,
     RoleSpec,
@@ -47,13 +50,22 @@ Reader = Callable[[Pack, Tensor], Mapping[str, Tensor]]
 class Model:
     """A model on one rank. The methods are collective, but for those that say otherwise."""
 
-    def __init__(self, spec: RoleSpec, config: FsdpConfig, writers: dist.ProcessGroup | None) -> None:
-        """`writers`: the ranks, by a group that writes checkpoints beside training."""
+    def __init__(
+        self,
+        spec: RoleSpec,
+        config: FsdpConfig,
+        writers: dist.ProcessGroup | None,
+        further: Mapping[str, AdapterSpec] = MappingProxyType({}),
+    ) -> None:
+        """`writers`: the ranks, by a group that writes checkpoints beside training. `further`: the adapters
+        of other policies, by role (`Model.further`).
+        """
         self.settings, self._writers, self._path = spec.optimizer, writers, Path(spec.model.path)
-        self.steps, self.lr_scale = 0, 1.0
+        self._is_guest = False
         model = self._prepare(empty_model(spec.model.path, spec.model.dtype))
         self.dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
-        self.adapter = self._adapted(model, spec)
+        self.adapter, self._further = self._adapted(model, spec, further)
+        adapters = [one for one in (self.adapter, *self._further.values()) if one]
         self.quantized = self._quantized(model, config)
         if spec.model.dtype == "fp32" and place().type == "cpu":
             use_kernels(model)
@@ -62,38 +74,53 @@ class Model:
             torch_dtype(spec.model.dtype),
             place(),
             trains=self.settings is not None,
-            adapter=list(self.adapter.tensors.values()) if self.adapter else None,
+            adapter=[one for adapter in adapters for one in adapter.tensors.values()] if adapters else None,
         )
         recompute = config.recompute and spec.optimizer is not None
-        draws = spec.adapter is not None and spec.adapter.dropout > 0
+        draws = any(adapter.spec.dropout > 0 for adapter in adapters)
         self.net = Net(model, recompute=recompute, is_exact=spec.model.dtype == "fp32", draws=draws)
         materialize(model, place())
         self._before_weights(model)
         state = plain_state(model)
         self.names = fill(model, spec.model.path, state, self.quantized)
-        if self.adapter is not None:
-            self.adapter.fill()
+        for adapter in adapters:
+            adapter.fill()
         self.longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        with self.adapter.called() if self.adapter else nullcontext():
+        with ExitStack() as calls:
+            for adapter in adapters:
+                calls.enter_context(adapter.called())
             self.packing = self.net.choose_packs()
-        has_first = self.adapter is not None and bool(self.adapter.spec.source)
-        self.first_adapter = self.adapter.values() if self.adapter and has_first else None
         if not dist.get_rank():
             print(f"{spec.model.path}: {self.packing}", flush=True)
         tied = set(getattr(model, "all_tied_weights_keys", {}))
         self.state = {name: one for name, one in plain_state(model).items() if name not in tied}
-        self.kept: Mapping[str, Tensor] = self.state if self.adapter is None else self.adapter.tensors
         self._writing = self.names.writing(self.state.keys())
         parameters = dict(model.named_parameters())
         self.view = self._show(model, parameters, spec)
-        named = parameters if self.adapter is None else self.adapter.tensors
-        trained = {name: one for name, one in named.items() if one.requires_grad}
-        self.optimizer = (
-            None
-            if spec.optimizer is None
-            else Optimizer(trained, spec.optimizer, on_host=config.optimizer_on_host)
-        )
         self._away = ModelOffload()
+        self._optimizers: list[Optimizer] = []
+        """That of this model, and those of policies that share it."""
+        self._begin(parameters, config)
+
+    def _begin(self, parameters: Mapping[str, nn.Parameter], config: FsdpConfig) -> None:
+        """What is trained, of `parameters` or of the adapter, with an optimizer that has taken no step."""
+        self.steps, self.lr_scale, adapter = 0, 1.0, self.adapter
+        self.first_adapter = adapter.values() if adapter and adapter.spec.source else None
+        self.kept: Mapping[str, Tensor] = adapter.tensors if adapter else self.state
+        named = adapter.tensors if adapter else parameters
+        trained = {name: one for name, one in named.items() if one.requires_grad}
+        self.optimizer: Optimizer | None = None
+        if self.settings is not None:
+            self.optimizer = Optimizer(trained, self.settings, on_host=config.optimizer_on_host)
+            self._optimizers.append(self.optimizer)
+
+    def further(self, role: str, spec: RoleSpec, config: FsdpConfig) -> Self:
+        """Another policy over this model: its adapter and its optimizer are its own, all else is shared."""
+        policy = copy.copy(self)
+        policy.adapter, policy.settings, policy.view = self._further[role], spec.optimizer, None
+        policy._is_guest = True
+        policy._begin({}, config)
+        return policy
 
     def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight by its name in the directory, whole, one after another; at last what is carried.
@@ -122,17 +149,19 @@ class Model:
 
         A publication takes weights back one by one, so that engines have the memory of the others.
         """
+        if self._is_guest:  # the model that it shares sleeps for both
+            return 0
         what = "all" if what == "publish" else what
-        weights = (local(tensor) for tensor in self._held())
-        if self.optimizer is None:
-            return self._away.sleep(what, weights=weights)
-        moments, here = self.optimizer.moments().values(), place().type
+        weights, here = (local(tensor) for tensor in self._held()), place().type
+        moments = [moment for one in self._optimizers for moment in one.moments().values()]
+        gradients = [gradient for one in self._optimizers for gradient in one.gradients()]
         states = (moment for moment in moments if moment.device.type == here)
-        return self._away.sleep(what, weights=weights, states=states, gradients=self.optimizer.gradients())
+        return self._away.sleep(what, weights=weights, states=states, gradients=gradients)
 
     def wake(self) -> None:
         """Undo `sleep`. No collective."""
-        self._away.wake()
+        if not self._is_guest:
+            self._away.wake()
 
     def stage(self) -> StagedModel:
         """A copy of what `load` needs, in host memory."""
@@ -193,12 +222,23 @@ class Model:
             is_shared = found.untyped_storage()._cdata == local(tensor).untyped_storage()._cdata
             return found.clone() if is_asleep and is_shared else found
 
-    def _adapted(self, model: Any, spec: RoleSpec) -> Adapter | None:
+    def _adapted(
+        self, model: Any, spec: RoleSpec, further: Mapping[str, AdapterSpec]
+    ) -> tuple[Adapter | None, Mapping[str, Adapter]]:
+        """The adapter of this model, and those of other policies by role."""
         if spec.adapter is None:
-            return None
-        from rlcore_fsdp.lora import Adapter  # PEFT takes seconds
+            return None, {}
+        from rlcore_fsdp.lora import FIRST, Adapter, modules_in_memory  # PEFT takes seconds
 
-        return Adapter(model, spec.model.path, spec.adapter)
+        path, specs = spec.model.path, {FIRST: spec.adapter, **further}
+        # All places first: PEFT changes the names in memory.
+        places = {name: modules_in_memory(model, path, one) for name, one in specs.items()}
+        # PEFT joins names with dots, and parameters of a module must not be told apart by one
+        made = {
+            name: Adapter(model, places[name], path, one, name.replace(".", "_"))
+            for name, one in specs.items()
+        }
+        return made.pop(FIRST), made
 
     def _quantized(self, model: Any, config: FsdpConfig) -> Mapping[str, Nf4Linear]:
         if self.adapter is None or config.quantize_base == "none":
@@ -214,6 +254,10 @@ class Model:
         tensors = {name: whole(one).cpu().clone() for name, one in self.adapter.tensors.items()}
         return partial(self.adapter.write, tensors=tensors)
 
+    def _select(self) -> None:
+        if self.adapter is not None and len(self._optimizers) > 1:
+            self.adapter.select()
+
     def _bins(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
         return rank_bins(batch, tokens_per_rank, _most, self.longest)
 
@@ -222,6 +266,7 @@ class Model:
 
     def _columns(self, batch: TrainBatch, tokens_per_rank: int, read: Reader) -> dict[str, Tensor]:
         """What `read` says of the response tokens, in the batch's order, on the CPU."""
+        self._select()
         bins = self._bins(batch, tokens_per_rank)
         found: list[Mapping[str, Tensor]] = []
         with torch.no_grad():
@@ -235,6 +280,7 @@ class Model:
     def _fit(self, batch: TrainBatch, tokens_per_rank: int, read: Reader, score: Score) -> StepResult:
         """One optimizer step, under the rules of `Policy.train`."""
         assert self.optimizer is not None, "a frozen model is not trained"
+        self._select()
         self.optimizer.forget_gradients()
         with self.adapter.dropping_out() if self.adapter else nullcontext():
             sums = [

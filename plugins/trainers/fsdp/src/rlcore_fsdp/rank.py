@@ -38,6 +38,11 @@ class FsdpRank:
             if spec.is_swapped
         }
         models: dict[str, Any] = {}
+        further = {
+            name: spec.adapter
+            for name, spec in roles.items()
+            if spec.kind is ModelKind.POLICY and name != POLICY and spec.adapter
+        }
         for name, spec in roles.items():
             if spec.is_swapped:
                 view = copy.copy(models[POLICY])
@@ -48,8 +53,12 @@ class FsdpRank:
                 policy: LanguageModel = models[POLICY]
                 models[name] = policy.base if spec.source == BASE else policy.start
                 continue
+            if name in further:
+                models[name] = models[POLICY].further(name, spec, self._config)
+                continue
             kind = ValueModel if spec.kind is ModelKind.VALUES else LanguageModel
-            models[name] = kind(spec, self._config, self._writers)
+            more = further if name == POLICY else {}
+            models[name] = kind(spec, self._config, self._writers, more)
         return models
 
     def stop(self) -> None:

@@ -1,0 +1,30 @@
+"""The settings of `single_turn`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from rlcore import PartConfig
+
+if TYPE_CHECKING:
+    from rlcore import Neighbor, RunConfig
+
+
+class SingleTurnConfig(PartConfig):
+    """Who answers."""
+
+    policy_key: str = Field(
+        "",
+        description="key of a prompt's metadata that names the policy which answers; else the run's own does",
+    )
+
+    def complaints(self, name: str, run: RunConfig, neighbors: Sequence[Neighbor]) -> Iterable[str]:
+        """There must be another policy to name."""
+        if self.policy_key and not run.policies:
+            yield (
+                f"--generator.policy-key: found {self.policy_key!r}, but the run has one policy; add "
+                "--policy.NAME.lr, or leave it out."
+            )
