@@ -16,6 +16,7 @@ NAMES = (
     "driver",
     "publication",
     "trainer_step",
+    "blocks",
     "layout_bytes",
     "asynchrony",
     "kills",

@@ -99,6 +99,7 @@ def fla() -> DeltaKernels:
     return DeltaKernels(convolve, recur)
 
 
+@torch.enable_grad()
 def fla_gaps(
     heads: tuple[int, int], sizes: tuple[int, int], dtype: torch.dtype, device: torch.device
 ) -> dict[str, float]:

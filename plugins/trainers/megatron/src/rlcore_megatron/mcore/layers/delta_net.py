@@ -22,7 +22,7 @@ from torch.nn import functional
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.attention import recomputable
-from rlcore_megatron.mcore.layers.delta_kernels import kernels_for
+from rlcore_megatron.mcore.layers.delta_kernels import TORCH, kernels_for
 from rlcore_megatron.mcore.layers.linear import InputLinear, OutputLinear
 from rlcore_megatron.mcore.packs.context import Share
 from rlcore_megatron.mcore.packs.sequences import Sequences
@@ -64,8 +64,6 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         super().__init__(config=config)
         self.sizes = sizes
         self.key_heads = sizes.key_heads // parallel.tensor_size()
-        heads = (self.key_heads, self.key_heads * sizes.group)
-        self.kernels = kernels_for(heads, (sizes.key, sizes.value), config.params_dtype)
         into: dict[str, Any] = {
             "config": config,
             "init_method": config.init_method,
@@ -75,6 +73,9 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         self.in_proj_qkvz = InputLinear(config.hidden_size, sizes.key_heads * sizes.projected, **into)
         self.in_proj_ba = InputLinear(config.hidden_size, 2 * sizes.value_heads, **into)
         self.state = StateParameters(config, sizes)
+        heads, of_head = (self.key_heads, self.key_heads * sizes.group), (sizes.key, sizes.value)
+        is_meta = self.state.A_log.is_meta  # a model that only names its weights
+        self.kernels = TORCH if is_meta else kernels_for(heads, of_head, config.params_dtype)
         self.out_norm = OutputNorm(config, sizes.value)
         self.out_proj = OutputLinear(
             sizes.value_heads * sizes.value,
