@@ -111,8 +111,9 @@ class ModelFamily(Component):
     `NAME.json`, whose `_name_or_path` is its hub id.
 
     `adopt`: `package.module:function`, for models that come with code of their own. It gets the path of a
-    directory and a folder for copies (None: the user's cache), and returns the path of one whose config.json
-    and tokenizer transformers knows without the code, such as a `rlcore_toolkit.readable_copy`.
+    directory (in a plan it has config.json alone) and a folder for copies (None: the user's cache), and
+    returns the path of one whose config.json and tokenizer transformers knows without the code, such as a
+    `rlcore_toolkit.readable_copy`.
 
     `fp32_weights`: how the names end of weights that every engine holds in fp32, whatever its dtype.
 

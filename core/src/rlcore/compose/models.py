@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.errors import ModelError, PluginError, did_you_mean, first_line
+from rlcore.api.errors import ModelError, PluginError, did_you_mean, faults_of, first_line
 from rlcore.api.factory import load
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.types import parse_json
@@ -122,7 +122,8 @@ def adopted(
     for family in families:
         if family.adopt and architecture in family.architectures:
             folder = path.parent if path.is_file() else path
-            return Path(load(family.adopt, family.name)(str(folder), cache))
+            with faults_of(f"The model family {family.name!r}"):
+                return Path(load(family.adopt, family.name)(str(folder), cache))
     return path
 
 

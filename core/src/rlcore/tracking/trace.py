@@ -4,13 +4,14 @@
 """
 
 import asyncio
-import itertools
+import heapq
 import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer, Request
@@ -37,7 +38,8 @@ class Trace:
         names = (RUN, REWARDS, *map(engine_track, range(engines)))
         # A track is a process in the trace format.
         self._processes = {name: number for number, name in enumerate(names, 1)}
-        self._busy: dict[str, set[int]] = {name: set() for name in names}
+        # The lanes that are free again, lowest first, and those that were never taken.
+        self._lanes: dict[str, tuple[list[int], Iterator[int]]] = {name: ([], count(1)) for name in names}
         self._events: list[str] = []
         self._open: Counter[str] = Counter()
         self._begun = 0
@@ -50,16 +52,15 @@ class Trace:
 
         What the block adds to the dict becomes part of the span.
         """
-        busy, begin = self._busy[track], time.perf_counter_ns()
-        lane = next(lane for lane in itertools.count(1) if lane not in busy)
-        busy.add(lane)
+        (free, fresh), begin = self._lanes[track], time.perf_counter_ns()
+        lane = heapq.heappop(free) if free else next(fresh)
         self._open[name] += 1
         self._begun += 1
         try:
             yield about
         finally:
             self._open[name] -= 1
-            busy.remove(lane)
+            heapq.heappush(free, lane)
             if self._limit:
                 length = (time.perf_counter_ns() - begin) / 1000
                 self._note("X", name, track, lane, begin, dur=length, args=about)
