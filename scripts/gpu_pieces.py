@@ -474,7 +474,7 @@ def _seconds_of_delta_net(kernels: Any) -> float:
     x, weight = noise(total, 8192), noise(8192, 4)
     for leaf in (q, k, v, x, weight):
         leaf.requires_grad_()
-    decay, beta = -torch.rand(total, 32, device="cuda"), torch.rand(total, 32, device="cuda")
+    decay, beta = -torch.rand(total, 32, 1, device="cuda"), torch.rand(total, 32, device="cuda")
     for _ in range(2):  # the first compiles and tunes
         torch.cuda.synchronize()
         begin = time.perf_counter()

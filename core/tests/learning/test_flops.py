@@ -35,6 +35,10 @@ def test_delta_nets_by_hand() -> None:
     first, second = 8 * (2 * 5 + 8 + 8 + 4) + 8 * 8 + 3 * 8 * 5, 8 * 3 * (3 * 4 + 2 * 2)
     weights = first + second + 2 * 384 + 80
     assert training_flops(facts, [5]) == 3 * (2 * 5 * weights + 5**2 * 24)
+    # of rank 3: two matrices of 8 columns, and up to 5 rates and 8 gates, in the place of z and two rates
+    low = replace(facts, delta=replace(delta, rank=3))
+    fewer = 8 * (8 + 2) - 3 * (2 * 8 + 5 + 8)
+    assert training_flops(facts, [5]) - training_flops(low, [5]) == 3 * 2 * 5 * fewer
 
 
 QWEN: dict[str, Any] = {

@@ -32,7 +32,9 @@ class LatentFacts:
 class DeltaFacts:
     """Gated delta nets in the place of attention, in the layers of these numbers.
 
-    `key`, `value`: dimensions of a head. `taps`: tokens that the convolution sees.
+    `key`, `value`: dimensions of a head. `taps`: tokens that the convolution sees. `rank`: each channel of
+    a key has a rate; products of two matrices of this rank make the rates, and the gates of the values. 0: a
+    head has one rate, and one matrix makes the gates.
     """
 
     layers: frozenset[int]
@@ -41,6 +43,7 @@ class DeltaFacts:
     key: int
     value: int
     taps: int
+    rank: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

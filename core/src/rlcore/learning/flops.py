@@ -35,9 +35,8 @@ def _products(facts: ModelFacts) -> int:
         # The router sees all experts, a token only the active and the shared ones; 3: gate, up and down.
         each = experts.count + 3 * (experts.active * experts.width + experts.shared) + experts.shared_gate
         mlp += facts.hidden * each * (facts.layers - dense)
-    delta = facts.delta
     mixers = _attentions(facts) * _projections(facts)
-    mixers += len(delta.layers) * _delta_net(facts.hidden, delta) if delta else 0
+    mixers += len(facts.delta.layers) * _delta_net(facts.hidden, facts.delta) if facts.delta else 0
     return mlp + mixers + facts.hidden * facts.vocabulary
 
 
@@ -49,13 +48,13 @@ def _attentions(facts: ModelFacts) -> int:
 def _delta_net(hidden: int, delta: DeltaFacts) -> int:
     """Numbers of one gated delta net that one token is multiplied by.
 
-    Its projections: queries, keys, values, the gates of the values and two rates of each head, then the
-    output; and the state of each value head three times (https://arxiv.org/abs/2412.06464, eq. 10): read by
-    the key, written, read by the query.
+    Its projections: queries, keys, values and one rate of each head; what it forgets by, and the gates of the
+    values, maybe of low rank; the output. And the state of each value head three times
+    (https://arxiv.org/abs/2412.06464, eq. 10): read by the key, written, read by the query.
     """
-    values = delta.value_heads * delta.value
-    rows = 2 * (delta.key_heads * delta.key + values + delta.value_heads)
-    return hidden * (rows + values) + 3 * values * delta.key
+    keys, values = delta.key_heads * delta.key, delta.value_heads * delta.value
+    gates = delta.rank * (2 * hidden + keys + values) or hidden * (delta.value_heads + values)
+    return hidden * (2 * (keys + values) + delta.value_heads) + gates + 3 * values * delta.key
 
 
 def _projections(facts: ModelFacts) -> int:

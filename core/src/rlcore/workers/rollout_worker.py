@@ -172,8 +172,7 @@ class DriverContext(ContextBase):
 
     async def generate(self, request: Request) -> Sequence[Completion]:
         """The completions that the driver's context gives."""
-        completions: Sequence[Completion] = await self._ask("complete", request)
-        return completions
+        return cast(Sequence[Completion], await self._ask("complete", request))
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""

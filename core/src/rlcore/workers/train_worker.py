@@ -100,8 +100,7 @@ class RankWorker:
     def listen(self, host: str) -> int:
         """Called on rank 0: the port at `host` where the process group meets."""
         self._listener = listen(host)
-        port: int = self._listener.getsockname()[1]
-        return port
+        return cast(int, self._listener.getsockname()[1])
 
     def stage(self, roles: Sequence[str]) -> None:
         """Copy weights, optimizer, schedule and RNGs of `roles` to host memory."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.cluster import Actor, ActorThread, Cluster
@@ -219,8 +219,7 @@ class TrainerGroup:
             self._version = version
             task = self._save_task(f"writing weights {version}")
             locations = await self._all(task, "write_weights", lambda rank: (version, whole))
-        location: WeightsLocation = locations[0]
-        return location
+        return cast(WeightsLocation, locations[0])
 
     async def probe(self, token_ids: Sequence[int]) -> tuple[list[float], dict[str, list[float]]]:
         """The log-probs without an adapter, and by policy with its own (`TrainWorker.probe`)."""

@@ -13,6 +13,7 @@ from transformers import (
     GenerationConfig,
     GlmMoeDsaConfig,
     GPT2Config,
+    KimiLinearConfig,
     LlamaConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -84,6 +85,20 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         index_n_heads=16,
         index_head_dim=16,
         indexer_types=["full", "shared"],
+    ),
+    "kimi_linear": lambda: KimiLinearConfig(
+        **{**COMMON, "num_key_value_heads": 4},
+        layer_types=["linear_attention", "full_attention"],
+        kv_lora_rank=16,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=8,
+        v_head_dim=8,
+        linear_num_heads=4,
+        linear_head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        rms_norm_eps=1e-2,  # as above
     ),
     "gemma2": lambda: Gemma2Config(**COMMON, head_dim=8, sliding_window=8, query_pre_attn_scalar=8),
     "gpt2": lambda: GPT2Config(

@@ -23,6 +23,7 @@ PATHS = {
     "qwen3_moe": "generic",
     "qwen3_next": "generic",
     "glm_moe_dsa": "generic",
+    "kimi_linear": "generic",
     "gemma2": "generic",
     "gpt2": "generic",
 }

@@ -96,7 +96,7 @@ class TestDeepseekV32(BridgeConformance):
     refused: ClassVar = {
         **TestDeepseekV3.refused,
         "index_topk 0 is not supported": {"index_topk": 0},
-        "layer_types 'full_attention' is not supported": {"layer_types": ["full_attention"] * 2},
+        "layer_types has 'full_attention'": {"layer_types": ["full_attention"] * 2},
     }
 
 

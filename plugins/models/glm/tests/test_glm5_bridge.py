@@ -56,5 +56,5 @@ class TestGlm5(BridgeConformance):
         "attention_bias is not supported": {"attention_bias": True},
         "indexer_types 'pooled' is not supported": {"indexer_types": ["full", "pooled"]},
         "indexer_types has 3 entries": {"indexer_types": ["full", "full", "shared"]},
-        "layer_types 'full_attention' is not supported": {"layer_types": ["full_attention"] * 2},
+        "layer_types has 'full_attention'": {"layer_types": ["full_attention"] * 2},
     }

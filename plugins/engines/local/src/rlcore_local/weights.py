@@ -13,7 +13,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.core_model_loading import revert_weight_conversion
 
 from rlcore import (
     FP8_SCALE_SUFFIX,
@@ -27,7 +26,7 @@ from rlcore import (
 from rlcore_local.adapter import HeldAdapter
 from rlcore_local.choices import Choices
 from rlcore_local.decoder import Decoder
-from rlcore_local.files import Files
+from rlcore_local.files import Files, named_in_files
 from rlcore_local.fp8 import Fp8Held
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
@@ -77,11 +76,11 @@ class Weights:
         self.path = "lean" if is_lean(model.config) else "generic"
         self.decoder = PolicyDecoder(self._begin(model))
         self.choices = Choices(self.model)
-        disk_names = revert_weight_conversion(self.model, dict(self._parameters)).keys()
+        self._in_files = frozenset(Files(model_path, AutoModelForCausalLM, self.model.config).names())
+        disk_names = named_in_files(self.model, self._parameters, self._in_files).keys()
         self._is_converted = disk_names != self._parameters.keys()
-        files = Files(model_path, AutoModelForCausalLM, self.model.config)
         self._beside = {
-            name for name in files.names() if name.removesuffix(FP8_SCALE_SUFFIX) not in disk_names
+            name for name in self._in_files if name.removesuffix(FP8_SCALE_SUFFIX) not in disk_names
         }
 
     def _begin(self, model: PreTrainedModel) -> Decoder:
@@ -136,8 +135,7 @@ class Weights:
             return self._parameters
         # On the CPU, for a conversion copies what it joins, and a trainer may need the GPU.
         held = {name: tensor.cpu() for name, tensor in self._parameters.items()}
-        disk: dict[str, Tensor] = revert_weight_conversion(self.model, held)
-        return disk
+        return named_in_files(self.model, held, self._in_files)
 
     @property
     def vocab_size(self) -> int:

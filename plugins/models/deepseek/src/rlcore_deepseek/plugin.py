@@ -11,7 +11,7 @@ ROUTER_BIAS = ("e_score_correction_bias",)
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
-    """DeepSeek-V3, V3.1, R1 and V3.2."""
+    """DeepSeek-V3, V3.1, R1 and V3.2, and Kimi-Linear."""
     yield ModelFamily(
         name="deepseek_v3",
         factory="rlcore_deepseek.bridge:DeepseekBridge",
@@ -36,6 +36,21 @@ def rlcore_models() -> Iterable[ModelFamily]:
         preset_config="rlcore_deepseek.tiny:V32",
         lazy_bridge=True,
         suggests=TINY_SUGGESTS,
+    )
+    yield ModelFamily(
+        name="kimi_linear",
+        factory="rlcore_deepseek.kimi_linear:KimiLinearBridge",
+        summary="Kimi-Linear: delta nets, latent attention, experts; the preset is a tiny random one",
+        trainer="megatron",
+        fp32_weights=ROUTER_BIAS,
+        architectures=("KimiLinearForCausalLM",),
+        facts="rlcore_deepseek.facts:kimi_linear",
+        sizes="rlcore_deepseek:sizes",
+        preset="rlcore_deepseek.tiny:tiny_kimi_linear",
+        preset_config="rlcore_deepseek.tiny:KIMI_LINEAR",
+        adopt="rlcore_deepseek.adopt:kimi",
+        lazy_bridge=True,
+        suggests={**TINY_SUGGESTS, "lr": 6e-3},
     )
     yield ModelFamily(
         name="deepseek",

@@ -1,4 +1,4 @@
-"""The tiny random models of `--model deepseek` and `deepseek_v32`: a dense layer and one of experts."""
+"""The tiny random models of `--model deepseek`, `deepseek_v32` and `kimi_linear`."""
 
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,36 @@ V32: dict[str, Any] = {
     "index_head_dim": 16,
 }
 """A tiny DeepSeek-V3.2."""
+
+
+KIMI_LINEAR: dict[str, Any] = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    **TINY_SIZES,
+    "num_key_value_heads": TINY_SIZES["num_attention_heads"],
+    "layer_types": ["linear_attention", "full_attention"],
+    "mlp_layer_types": ["sparse", "sparse"],
+    "q_lora_rank": None,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+    "linear_num_heads": 4,
+    "linear_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 48,
+    "routed_scaling_factor": 1.0,
+}
+"""A tiny Kimi-Linear."""
+
+
+def tiny_kimi_linear(directory: str | Path, seed: int = 0) -> Path:
+    """Write Kimi-Linear's Hugging Face directory; returns it. The same seed gives the same bytes."""
+    constants = {"dt_bias": -3.0, "bias": 0.0, "": 1.0}  # a state forgets 5 % with each token
+    return write_tiny_model(directory, KIMI_LINEAR, seed, constants=constants)
 
 
 def tiny_v32(directory: str | Path, seed: int = 0) -> Path:

@@ -42,6 +42,7 @@ class GemmaBridge(MBridge):
     """`Gemma3ForCausalLM`, and the decoder of `Gemma3ForConditionalGeneration`."""
 
     activation = ("hidden_activation", "gelu_pytorch_tanh")
+    kinds = (SLIDING, FULL)
     windows = True
     carried = ("vision_tower.", "multi_modal_projector.")
 
@@ -63,11 +64,6 @@ class GemmaBridge(MBridge):
         for field in _OFF:
             if getattr(hf_config, field):
                 raise ModelError(f"{self.path}: {field} {getattr(hf_config, field)} is not supported.")
-        unknown = sorted(set(hf_config.layer_types) - {SLIDING, FULL})
-        if unknown:
-            raise ModelError(
-                f"{self.path}: layer_types has {unknown[0]!r}; {SLIDING!r} and {FULL!r} are supported."
-            )
 
     def ropes(self, hf_config: PretrainedConfig) -> Sequence[Mapping[str, Any]]:
         return list(hf_config.rope_parameters.values())

@@ -60,16 +60,12 @@ class GptOssBridge(MoeBridge):
     """`GptOssForCausalLM`."""
 
     names = GptOssNames
+    kinds = (SLIDING, FULL)
     windows = True
     quantizations = frozenset({"mxfp4"})
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)
-        unknown = sorted(set(hf_config.layer_types) - {SLIDING, FULL})
-        if unknown:
-            raise ModelError(
-                f"{self.path}: layer_types has {unknown[0]!r}; {SLIDING!r} and {FULL!r} are supported."
-            )
         if SLIDING in hf_config.layer_types and not hf_config.sliding_window:
             raise ModelError(f"{self.path}: its layer_types has {SLIDING!r}, but it has no sliding_window.")
         if not hf_config.attention_bias:

@@ -1,6 +1,6 @@
 """What Qwen3-Next and Qwen3.5 share: gated delta nets, every few layers a gated attention."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -9,17 +9,17 @@ from transformers import PretrainedConfig
 
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.bridges.delta_bridge import DeltaLayers, grouped, ungrouped
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames
 from rlcore_megatron.mcore.bridges.mtp import QWEN
 from rlcore_megatron.mcore.bridges.names import LLMBridge
-from rlcore_megatron.mcore.layers.backend import Mixer, delta_net, layer_spec
+from rlcore_megatron.mcore.layers.backend import layer_spec
 from rlcore_megatron.mcore.layers.delta_net import DeltaSizes
 from rlcore_qwen.moe import QwenExperts
 
 if TYPE_CHECKING:
     from megatron.core.transformer.spec_utils import ModuleSpec
 
-LINEAR, FULL = "linear_attention", "full_attention"
 LAYER = "model.layers.{layer_number}"
 
 
@@ -97,8 +97,8 @@ class DeltaExpertNames(DeltaNames, ExpertNames):
     }
 
 
-class DeltaBridge(MBridge):
-    """Layers of both kinds, by `layer_types`."""
+class DeltaBridge(DeltaLayers):
+    """Every few layers a gated attention."""
 
     partial_rotary = True
     carried = ("model.visual.", QWEN.own)
@@ -115,19 +115,12 @@ class DeltaBridge(MBridge):
             raise ModelError(
                 f"{self.path}: linear_num_key_heads {keys} does not divide linear_num_value_heads {values}."
             )
-        unknown = set(hf_config.layer_types) - {LINEAR, FULL}
-        if unknown:
-            raise ModelError(
-                f"{self.path}: layer_types has {sorted(unknown)[0]!r}; {LINEAR!r} and {FULL!r} are supported."
-            )
 
-    def mixer(self, layer: int) -> Mixer:
-        if self.hf_config.layer_types[layer] == LINEAR:
-            return delta_net(delta_sizes(self.hf_config))
-        return super().mixer(layer)
+    def delta_sizes(self) -> DeltaSizes:
+        return delta_sizes(self.hf_config)
 
     def mtp_layer(self) -> "ModuleSpec":
-        return layer_spec(super().mixer(int(self.hf_config.num_hidden_layers)), self.linears())
+        return layer_spec(MBridge.mixer(self, int(self.hf_config.num_hidden_layers)), self.linears())
 
     def fields(self) -> Mapping[str, Any]:
         """Fields of the family's TransformerConfig."""
@@ -169,14 +162,3 @@ def halves_of_heads(weight: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """Rows [first | second] of each head → the first halves of all heads, and the second ones."""
     first, second = weight.unflatten(0, (heads, 2, -1)).unbind(1)
     return first.flatten(0, 1), second.flatten(0, 1)
-
-
-def grouped(parts: Sequence[Tensor], groups: int) -> Tensor:
-    """The rows of several tensors, group by group."""
-    return torch.cat([part.unflatten(0, (groups, -1)) for part in parts], dim=1).flatten(0, 1)
-
-
-def ungrouped(weight: Tensor, groups: int, widths: Sequence[int]) -> list[Tensor]:
-    """The way back: `widths` rows of each tensor in each group."""
-    parts = weight.unflatten(0, (groups, -1)).split(list(widths), dim=1)
-    return [part.flatten(0, 1) for part in parts]

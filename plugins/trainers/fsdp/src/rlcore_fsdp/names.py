@@ -58,7 +58,7 @@ class WeightNames:
         self, model: PreTrainedModel, files: Collection[str], state: Mapping[str, Tensor] | None = None
     ) -> None:
         """`files`: the names in the directory. `state`: the model's own tensors; None: all that it has."""
-        self._model = model
+        self._model, self._files = model, frozenset(files)
         self._transforms = get_model_conversion_mapping(model)
         self.unknown: list[str] = []
         """Names in the directory that the model has no place for."""
@@ -79,7 +79,7 @@ class WeightNames:
         for name in sorted(names, key=dot_natural_key):
             first, pattern = rename_source_key(name, [], converters)
             if pattern is None:
-                first, _ = rename_source_key(name, renamings, [])
+                first = name if name in self._files else rename_source_key(name, renamings, [])[0]
                 conversion = found.setdefault(first, Conversion(WeightRenaming(name, first), first))
             else:
                 conversion = found.setdefault(first, Conversion(by_pattern[pattern], first))

@@ -26,7 +26,7 @@ def step_by_step(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -
     q, k = (x.repeat_interleave(groups, dim=1) for x in (q, k))
     state, out = q.new_zeros(v.shape[1], q.shape[-1], v.shape[-1]), []
     for t in range(len(q)):
-        state = state * decay[t].exp()[:, None, None]
+        state = state * decay[t].exp()[..., None]
         error = v[t] - torch.einsum("hkv,hk->hv", state, k[t])
         state = state + torch.einsum("hk,hv->hkv", k[t], beta[t][:, None] * error)
         out.append(torch.einsum("hkv,hk->hv", state, q[t]))
@@ -40,23 +40,27 @@ def whole(run: Run, runs: Sequence[Run]) -> list[int]:
     return [*above, *range(start, start + length)]
 
 
-def inputs(total: int) -> list[Tensor]:
-    """Queries, keys of length 1, values, decays, betas."""
+def inputs(total: int, rates: int = 1, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Queries, keys of length 1, values, decays (`rates` of a head), betas."""
     generator = torch.Generator().manual_seed(total)
 
     def noise(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
 
     keys = functional.normalize(noise(total, KEY_HEADS, KEY), dim=-1)
-    decay, beta = -noise(total, VALUE_HEADS).exp(), noise(total, VALUE_HEADS).sigmoid()
-    values = noise(total, VALUE_HEADS, VALUE)
-    return [x.requires_grad_() for x in (noise(total, KEY_HEADS, KEY) * KEY**-0.5, keys, values, decay, beta)]
+    decay, beta = -noise(total, VALUE_HEADS, rates).exp(), noise(total, VALUE_HEADS).sigmoid()
+    tensors = noise(total, KEY_HEADS, KEY) * KEY**-0.5, keys, noise(total, VALUE_HEADS, VALUE), decay, beta
+    return [x.to(dtype).requires_grad_() for x in tensors]
 
 
 @pytest.mark.parametrize(("runs", "size"), PACKS)
-def test_values_and_gradients_are_those_of_each_sequence_alone(runs: Sequence[Run], size: int) -> None:
+@pytest.mark.parametrize("rates", [1, KEY])
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 1e-4), (torch.bfloat16, 1e-2)])
+def test_values_and_gradients_are_those_of_each_sequence_alone(
+    runs: Sequence[Run], size: int, rates: int, dtype: torch.dtype, rounding: float
+) -> None:
     total = sum(length for _, length, _ in runs)
-    tensors = inputs(total)
+    tensors = inputs(total, rates, dtype)
     weights = torch.randn(total, VALUE_HEADS, VALUE, generator=torch.Generator().manual_seed(1))
     q, k, v, decay, beta = tensors
     found = gated_delta_rule(q, k, v, decay, beta, Chunks(runs, total, size))
@@ -72,11 +76,12 @@ def test_values_and_gradients_are_those_of_each_sequence_alone(runs: Sequence[Ru
         torch.autograd.grad((expected * weights).sum(), wide),
         strict=True,
     ):
-        torch.testing.assert_close(x.double(), y, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(x.double(), y, rtol=rounding, atol=rounding / 10)
 
 
-def test_decays_that_forget_all_at_once_stay_finite() -> None:
-    q, k, v, decay, beta = inputs(40)
+@pytest.mark.parametrize("rates", [1, KEY])
+def test_decays_that_forget_all_at_once_stay_finite(rates: int) -> None:
+    q, k, v, decay, beta = inputs(40, rates)
     found = gated_delta_rule(q, k, v, decay * 1e4, beta, Chunks([(0, 40, -1)], 40))
     found.sum().backward()
     assert all(bool(x.grad is not None and x.grad.isfinite().all()) for x in (q, k, v, decay, beta))

@@ -102,6 +102,11 @@ DELTA = {
     **{"linear_key_head_dim": 16, "linear_value_head_dim": 16, "shared_expert_intermediate_size": 32},
     "layer_types": ["linear_attention", "full_attention"],
 }
+CHANNELS = {
+    **{"num_key_value_heads": 4, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16},
+    **{"v_head_dim": 16, "linear_num_heads": 4, "linear_head_dim": 16},
+    "layer_types": ["linear_attention", "full_attention"],
+}
 INDEX = {"index_topk": 16, "index_n_heads": 4, "index_head_dim": 32}
 TAUGHT = {"dsa_indexer_loss_coeff": 0.5}
 WIDE = {"sliding_window": 512}
@@ -124,6 +129,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe_lite": ("glm4_moe_lite", {"q_lora_rank": None, **SHARED, **LATENT}),
     "deepseek_v3": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT}),
     "deepseek_v32": ("deepseek_v32", {"q_lora_rank": 32, **SHARED, **LATENT, **INDEX}),
+    "kimi_linear": ("kimi_linear", {"num_experts": 8, **ROUTED, **CHANNELS}),
     "deepseek_v3 mtp": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT, "num_hidden_layers": 3}),
     "glm4_moe mtp": ("glm4_moe", {"head_dim": 16, **SHARED, "num_hidden_layers": 3}),
 }
@@ -190,6 +196,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         (*LAYOUTS[0], "bf16 fp32", "qwen3_next"),
         (*LAYOUTS[4], "bf16", "qwen3_next"),
         (*LAYOUTS[6], "bf16", "qwen3_next"),
+        (*LAYOUTS[0], "bf16 fp32", "kimi_linear"),
+        (*LAYOUTS[4], "bf16", "kimi_linear"),
+        (*LAYOUTS[6], "bf16", "kimi_linear"),
         (*LAYOUTS[0], "bf16 fp32", "gpt_oss"),
         (*CUT, "bf16", "gpt_oss"),
         (*LAYOUTS[4], "bf16", "deepseek_v3"),
@@ -245,6 +254,7 @@ RECOMPUTED: dict[str, list[tuple[str, ...]]] = {
     "deepseek_v3": [("core_attn",), ("mlp", "moe")],
     "deepseek_v32": [("core_attn",)],
     "qwen3_next": [("core_attn",)],
+    "kimi_linear": [("core_attn",)],
 }
 """Modules of a layer that are computed again alone."""
 
@@ -301,7 +311,9 @@ def _scored(rank: int, world: int, port: int, path: str, part: Part) -> list[int
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("name", ["llama", "qwen3", "deepseek_v3", "qwen3_next", "qwen3 of many tokens"])
+@pytest.mark.parametrize(
+    "name", ["llama", "qwen3", "deepseek_v3", "qwen3_next", "kimi_linear", "qwen3 of many tokens"]
+)
 def test_what_scoring_takes(models: dict[str, tuple[Path, Part]], name: str) -> None:
     path, part = models[name]
     facts = read_facts(str(path), load().registry)

@@ -260,7 +260,8 @@ def _delta_net(delta: DeltaFacts, layout: Layout, batch: Batch) -> Iterator[_Mod
     kept = DeltaBytes.of(delta, layout.tensor, batch.bytes)
     core = int(batch.tokens * kept.core)
     yield _Module(saved=batch.tokens * kept.gates)
-    yield _Module(names=_CORE, saved=core, inputs=batch.tokens * kept.inputs, again=core)
+    again = int(batch.tokens * kept.again)
+    yield _Module(names=_CORE, saved=core, inputs=batch.tokens * kept.inputs, again=again)
     yield _Module(saved=batch.tokens * kept.rest)
 
 

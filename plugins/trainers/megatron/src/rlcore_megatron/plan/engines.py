@@ -17,7 +17,7 @@ FULL = (
 )
 """Weights, beside the norms and biases, that no quantization touches."""
 INDEX = ("index_query", "index_key", "index_bias", "index_weights")
-WHOLE = ("router", "router_bias", "shared_gate", "proj_bias", "q_down", "kv_down", *INDEX)
+WHOLE = ("router", "router_bias", "shared_gate", "proj_bias", "q_down", "kv_down", "gates_down", *INDEX)
 """Weights, beside the norms, that each rank has whole."""
 BITS = 8
 

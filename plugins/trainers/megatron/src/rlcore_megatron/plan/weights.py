@@ -93,11 +93,16 @@ def _delta_net(hidden: int, delta: DeltaFacts, tensor: int) -> Iterator[Weight]:
     heads = delta.value_heads // tensor
     values, channels = heads * delta.value, channels_of(delta) // tensor
     yield Weight("attention_norm", hidden)
-    yield Weight("qkvz", (channels + values) * hidden)
-    yield Weight("rates", 2 * heads * hidden)
+    rates = delta.key_heads // tensor * delta.key if delta.rank else heads
+    yield Weight("qkvz", (channels if delta.rank else channels + values) * hidden)
+    yield Weight("rates", (heads if delta.rank else 2 * heads) * hidden)
+    if delta.rank:
+        yield Weight("gates_down", 2 * delta.rank * hidden)
+        yield Weight("rates_up", rates * delta.rank)
+        yield Weight("gates_up", values * delta.rank)
     yield Weight("convolution", channels * delta.taps)
     yield Weight("decay_bias", heads)
-    yield Weight("rates_bias", heads)
+    yield Weight("rates_bias", rates)
     yield Weight("values_norm", delta.value)
     yield Weight("delta_proj", values * hidden)
 

@@ -41,6 +41,8 @@ SMALL: Choice = {
     "mtp_num_hidden_layers": 0,
     "shared_expert_intermediate_size": 24,
     "full_attention_interval": 2,
+    "linear_num_heads": 4,
+    "linear_head_dim": 12,
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 12,
@@ -95,7 +97,7 @@ def shrunk(config: Mapping[str, Any], layers: int = LAYERS) -> dict[str, Any]:
     for name in ("layer_types", "mlp_layer_types"):
         if name in fields:
             fields[name] = list(islice(cycle(fields[name]), layers))
-    if "linear_num_key_heads" in fields:
+    if "linear_conv_kernel_dim" in fields:
         fields["head_dim"] = 16  # a quarter of it turns
         # a delta net's output norm divides by values near 0: with the usual eps fp32 is not exact to 1e-5
         fields["rms_norm_eps"] = 0.1

@@ -88,6 +88,8 @@ class MBridge:
     """Whether the family may turn a part of each head only."""
     carried: ClassVar[tuple[str, ...]] = ()
     """Begins the names of what checkpoints may hold beside the decoder, and what leaves as it came."""
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """What `layer_types` may name; empty: the family does not read it."""
     windows: ClassVar[bool] = False
     """Whether the family may have layers that see a window of the sequence."""
     quantizations: ClassVar[frozenset[str]] = frozenset()
@@ -153,6 +155,11 @@ class MBridge:
         if not self.windows and _slides(hf_config):
             raise ModelError(
                 f"{self.path}: use_sliding_window is not supported: every layer must see the whole sequence."
+            )
+        unknown = [kind for kind in hf_config.layer_types if kind not in self.kinds] if self.kinds else []
+        if unknown:
+            raise ModelError(
+                f"{self.path}: layer_types has {unknown[0]!r}, expected {' or '.join(map(repr, self.kinds))}."
             )
         quantization = getattr(hf_config, "quantization_config", None)
         method = (quantization or {}).get("quant_method")

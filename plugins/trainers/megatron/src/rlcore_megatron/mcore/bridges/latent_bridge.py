@@ -1,10 +1,10 @@
 """`LatentBridge`: a base for families with latent attention and experts, as DeepSeek-V3 has them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from transformers import PretrainedConfig
 
@@ -48,6 +48,8 @@ class LatentBridge(SharedExpertsBridge):
     """Latent attention, and experts chosen within the best groups."""
 
     names = LatentNames
+    rotates: ClassVar[bool] = True
+    """Whether a part of each query and key has rotary positions."""
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)
@@ -59,12 +61,15 @@ class LatentBridge(SharedExpertsBridge):
                 f"attention expands keys and values to all {hf_config.num_attention_heads} heads."
             )
 
+    def ropes(self, hf_config: PretrainedConfig) -> Sequence[Mapping[str, Any]]:
+        return super().ropes(hf_config) if self.rotates else ()
+
     def rotary(self) -> Rotary:
         kind = self.hf_config.rope_parameters["rope_type"]
         return Rotary.of(self.hf_config, kind, device(), interleaved=bool(self.hf_config.rope_interleave))
 
     def mixer(self, layer: int) -> Mixer:
-        return latent_attention(self.shared_rotary, self.latent())
+        return latent_attention(self.shared_rotary if self.rotates else None, self.latent())
 
     def latent(self) -> Latent:
         """Sizes of the compressed vectors and of a head."""
@@ -93,6 +98,7 @@ class SparseBridge(LatentBridge):
     """Latent attention over the keys that indexers choose, as DeepSeek-V3.2 and GLM-5 have it."""
 
     names = SparseNames
+    kinds = ("indexed_attention",)
     index_interleaved: ClassVar[bool]
     """Whether an indexer turns neighbours together, else the halves of what it turns."""
 
@@ -100,11 +106,6 @@ class SparseBridge(LatentBridge):
         super().check(hf_config)
         if (top := hf_config.index_topk) < 1:
             raise ModelError(f"{self.path}: index_topk {top} is not supported; 1 is the least.")
-        for kind in hf_config.layer_types:
-            if kind != "indexed_attention":
-                raise ModelError(
-                    f"{self.path}: layer_types {kind!r} is not supported; 'indexed_attention' is."
-                )
 
     def rotary(self) -> Rotary:
         kind = self.hf_config.rope_parameters["rope_type"]
@@ -126,15 +127,12 @@ class SparseBridge(LatentBridge):
         """Whose indexer a layer uses."""
         return IndexUse(source=layer, number=layer)
 
-    def sparse_layers(self) -> Sequence[bool]:
-        return [kind == "sparse" for kind in self.hf_config.mlp_layer_types]
-
 
 def _product_scale(config: PretrainedConfig) -> float:
     """What multiplies the products of queries and keys: yarn's `mscale_all_dim` is in it, twice."""
     scale = float((config.qk_nope_head_dim + config.qk_rope_head_dim) ** -0.5)
-    rope = config.rope_parameters
-    if rope["rope_type"] == "default" or rope.get("factor", 1.0) <= 1.0:
+    rope = getattr(config, "rope_parameters", None)
+    if not rope or rope["rope_type"] == "default" or rope.get("factor", 1.0) <= 1.0:
         return scale
     grown = 0.1 * float(rope.get("mscale_all_dim", 0.0)) * math.log(rope["factor"]) + 1.0
     return scale * grown * grown

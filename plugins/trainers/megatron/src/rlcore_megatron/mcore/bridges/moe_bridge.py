@@ -158,6 +158,8 @@ class SharedExpertsBridge(MoeBridge):
 
     def sparse_layers(self) -> Sequence[bool]:
         config = self.hf_config
+        if kinds := getattr(config, "mlp_layer_types", None):
+            return [kind == "sparse" for kind in kinds]
         return [number >= config.first_k_dense_replace for number in range(config.num_hidden_layers)]
 
     def experts(self) -> int:

@@ -86,7 +86,7 @@ def self_attention(
     return Mixer(module=module, fuses_norm=True)
 
 
-def latent_attention(rotary: Rotary, latent: Latent) -> Mixer:
+def latent_attention(rotary: Rotary | None, latent: Latent) -> Mixer:
     """Keys and values from one compressed vector a token."""
     # the mask is read by megatron's layer for multi-token prediction, which checks it
     params = {"rotary": rotary, "latent": latent, "attn_mask_type": AttnMaskType.causal}

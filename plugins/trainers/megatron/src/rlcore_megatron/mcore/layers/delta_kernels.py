@@ -83,7 +83,7 @@ def fla() -> DeltaKernels:
         return mixed[0].index_select(0, own)
 
     def recur(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor, chunks: Chunks) -> Tensor:
-        tensors, made = (q.to(v.dtype), k.to(v.dtype), v, decay, beta), []
+        tensors, made = (q.to(v.dtype), k.to(v.dtype), v, decay[..., 0], beta), []
         states: Any = None
         for level in chunks.levels:
             values, states = rule(
@@ -114,7 +114,7 @@ def fla_gaps(
     q, k = (functional.normalize(noise(total, heads[0], sizes[0]), dim=-1) for _ in range(2))
     v, x, weight = noise(total, heads[1], sizes[1]), noise(total, 32), noise(32, 4)
     rounded = [one.to(device, dtype) for one in (q, k, v, x, weight)]
-    rates = [one.to(device) for one in (-noise(total, heads[1]).exp(), noise(total, heads[1]).sigmoid())]
+    rates = [one.to(device) for one in (-noise(total, heads[1], 1).exp(), noise(total, heads[1]).sigmoid())]
     slopes = [noise(total, 32).to(device), noise(*v.shape).to(device)]
 
     def results(kernels: DeltaKernels) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The gated delta net of Qwen3-Next and Qwen3.5: a layer whose state does not grow with the sequence.
+"""The gated delta net of Qwen3-Next, Qwen3.5 and Kimi-Linear: its state does not grow with the sequence.
 
 Rows of a weight are grouped by key head, each with its value heads, so that tensor-parallel ranks divide the
 heads. Context-parallel ranks exchange tokens for heads: each has all tokens of its heads while the state
@@ -23,6 +23,7 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.attention import recomputable
 from rlcore_megatron.mcore.layers.delta_kernels import TORCH, kernels_for
+from rlcore_megatron.mcore.layers.latent import Replicated
 from rlcore_megatron.mcore.layers.linear import InputLinear, OutputLinear
 from rlcore_megatron.mcore.packs.context import Share
 from rlcore_megatron.mcore.packs.sequences import Sequences
@@ -33,13 +34,18 @@ _NORM_EPS = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaSizes:
-    """Numbers and sizes of heads. `key_heads` divides `value_heads`. The convolution sees `taps` tokens."""
+    """Numbers and sizes of heads. `key_heads` divides `value_heads`. The convolution sees `taps` tokens.
+
+    `gate_rank`: each channel of a key fades for itself (Kimi Delta Attention, arXiv:2510.26692); these rates
+    and the gates of the values come from as many numbers a token. None: a head has one rate.
+    """
 
     key_heads: int
     value_heads: int
     key: int
     value: int
     taps: int
+    gate_rank: int | None = None
 
     @property
     def group(self) -> int:
@@ -53,8 +59,13 @@ class DeltaSizes:
 
     @property
     def projected(self) -> int:
-        """Rows of the input's projection, of a key head: `mixed`, and the gates of the values."""
-        return self.mixed + self.group * self.value
+        """Rows of the input's projection, of a key head: `mixed`, and gates of the values of full rank."""
+        return self.mixed + (0 if self.gate_rank else self.group * self.value)
+
+    @property
+    def rates(self) -> int:
+        """How many rates a key head forgets by."""
+        return self.group * (self.key if self.gate_rank else 1)
 
 
 class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
@@ -71,12 +82,17 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
             "gather_output": False,
         }
         self.in_proj_qkvz = InputLinear(config.hidden_size, sizes.key_heads * sizes.projected, **into)
-        self.in_proj_ba = InputLinear(config.hidden_size, 2 * sizes.value_heads, **into)
+        rates = sizes.value_heads if sizes.gate_rank else 2 * sizes.value_heads
+        self.in_proj_ba = InputLinear(config.hidden_size, rates, **into)
+        if rank := sizes.gate_rank:
+            self.gates_down = Replicated(config.hidden_size, 2 * rank, config)
+            self.rates_up = InputLinear(rank, sizes.key_heads * sizes.rates, **into)
+            self.gates_up = InputLinear(rank, sizes.value_heads * sizes.value, **into)
         self.state = StateParameters(config, sizes)
         heads, of_head = (self.key_heads, self.key_heads * sizes.group), (sizes.key, sizes.value)
-        is_meta = self.state.A_log.is_meta  # a model that only names its weights
-        self.kernels = TORCH if is_meta else kernels_for(heads, of_head, config.params_dtype)
-        self.out_norm = OutputNorm(config, sizes.value)
+        is_torch = sizes.gate_rank or self.state.A_log.is_meta  # a model that only names its weights
+        self.kernels = TORCH if is_torch else kernels_for(heads, of_head, config.params_dtype)
+        self.out_norm = OutputNorm(config, sizes.value, is_exact=sizes.gate_rank is not None)
         self.out_proj = OutputLinear(
             sizes.value_heads * sizes.value,
             config.hidden_size,
@@ -98,8 +114,12 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         """hidden_states [T, 1, H], or its part of a sequence-parallel rank → (the same shape, no bias)."""
         sizes = self.sizes
         projected = self.in_proj_qkvz(hidden_states)[0].view(-1, self.key_heads, sizes.projected)
-        mixed, gate = projected.split([sizes.mixed, sizes.group * sizes.value], dim=-1)
-        rates = self.in_proj_ba(hidden_states)[0].view(-1, self.key_heads, 2 * sizes.group)
+        mixed, gate = projected.split([sizes.mixed, sizes.projected - sizes.mixed], dim=-1)
+        rates = self.in_proj_ba(hidden_states)[0].view(len(projected), self.key_heads, -1)
+        if sizes.gate_rank:
+            to_rates, to_gates = self.gates_down(hidden_states).chunk(2, dim=-1)
+            rates = torch.cat((rates, self.rates_up(to_rates)[0].view(-1, self.key_heads, sizes.rates)), -1)
+            gate = self.gates_up(to_gates)[0].view(-1, self.key_heads, sizes.group * sizes.value)
         pack = Sequences.of(packed_seq_params, len(projected))
 
         values = recomputable(self, lambda mixed, rates: self._run(mixed, rates, pack), mixed, rates)
@@ -107,7 +127,7 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         return self.out_proj(gated.flatten(1)[:, None])[0], None
 
     def _run(self, mixed: Tensor, rates: Tensor, pack: Sequences) -> Tensor:
-        """Convolution and recurrence: [T, key heads, `mixed`], [T, key heads, 2 · group] → values.
+        """Convolution and recurrence: [T, key heads, `mixed`], [T, key heads, group + `rates`] → values.
 
         Under context parallelism T are this rank's tokens, of all its key heads, before and after.
         """
@@ -125,16 +145,16 @@ class DeltaNet(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         weight = state.conv_weight.unflatten(0, (self.key_heads, -1))[heads].flatten(0, 1)
         mixed = self.kernels.convolve(mixed.flatten(1), weight, pack.chunks).view_as(mixed)
         query, key, value = mixed.split([sizes.key, sizes.key, sizes.group * sizes.value], dim=-1)
-        beta, alpha = rates.split([sizes.group, sizes.group], dim=-1)
+        beta, alpha = rates.split([sizes.group, sizes.rates], dim=-1)
         log_rate, bias = (
             x.unflatten(0, (self.key_heads, -1))[heads].flatten() for x in (state.A_log, state.dt_bias)
         )
-        decay = -log_rate.float().exp() * functional.softplus(alpha.flatten(1).float() + bias)
+        rate_THF = functional.softplus(alpha.flatten(1).float() + bias).unflatten(1, (len(log_rate), -1))
         out = self.kernels.recur(
             _unit(query) * sizes.key**-0.5,
             _unit(key),
             value.unflatten(-1, (sizes.group, -1)).flatten(1, 2),
-            decay,
+            -log_rate.float().exp()[:, None] * rate_THF,
             beta.flatten(1).sigmoid(),
             pack.chunks,
         )
@@ -153,7 +173,7 @@ class StateParameters(torch.nn.Module):
         self.conv_weight = torch.nn.Parameter(torch.empty(heads * sizes.mixed, sizes.taps, **place))
         # transformers' first values: a rate up to 16, and a bias of 1
         self.A_log = torch.nn.Parameter(torch.empty(heads * sizes.group, **place).uniform_(0.01, 16).log_())
-        self.dt_bias = torch.nn.Parameter(torch.ones(heads * sizes.group, **place))
+        self.dt_bias = torch.nn.Parameter(torch.ones(heads * sizes.rates, **place))
         if config.perform_initialization:
             config.init_method(self.conv_weight)
         for parameter in self.parameters():
@@ -168,20 +188,25 @@ class StateParameters(torch.nn.Module):
 
 
 class OutputNorm(torch.nn.Module):
-    """RMSNorm of each value head, times SiLU of its gate; one weight for all heads, not zero-centered."""
+    """RMSNorm of each value head, times a function of its gate; one weight for all heads, not zero-centered.
 
-    def __init__(self, config: TransformerConfig, size: int) -> None:
+    In transformers' order: `is_exact`, all in fp32, with a sigmoid (Kimi); else cast before the weight, with
+    SiLU (Qwen).
+    """
+
+    def __init__(self, config: TransformerConfig, size: int, *, is_exact: bool) -> None:
         super().__init__()
-        self.eps = config.layernorm_epsilon
+        self.eps, self.is_exact = config.layernorm_epsilon, is_exact
         self.weight = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype, device=device()))
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        """x, gate [..., V] → [..., V], in transformers' order: norm in fp32, cast, weight, gate in fp32."""
+        """x, gate [..., V] → [..., V]."""
         # each tensor-parallel rank sees its heads alone: backward sums over the ranks
         weight: Tensor = copy_to_tensor_model_parallel_region(self.weight)
-        normed = functional.rms_norm(x.float(), (x.shape[-1],), None, self.eps).to(x.dtype)
-        gated = weight * normed * functional.silu(gate.float())
-        return gated.to(x.dtype)
+        normed = functional.rms_norm(x.float(), (x.shape[-1],), None, self.eps)
+        if self.is_exact:
+            return (weight * normed * gate.float().sigmoid()).to(x.dtype)
+        return (weight * normed.to(x.dtype) * functional.silu(gate.float())).to(x.dtype)
 
 
 def tokens_for_heads(x: Tensor, share: Share) -> Tensor:

@@ -30,8 +30,8 @@ from rlcore_megatron.mcore.packs.sequences import Sequences
 class Latent:
     """Sizes of the compressed vectors and of a head. `query_rank` None: queries are not compressed.
 
-    `plain`, `turned`: dimensions of a query or key without and with rotary positions. `scale` multiplies the
-    products of queries and keys.
+    `plain`, `turned`: dimensions of a query or key without and with rotary positions, which some models leave
+    out. `scale` multiplies the products of queries and keys.
     """
 
     query_rank: int | None
@@ -47,7 +47,7 @@ class LatentAttention(MegatronModule):  # type: ignore[misc] # megatron-core is 
     """Stands where a layer has its self-attention. Heads are divided between the tensor-parallel ranks."""
 
     def __init__(
-        self, config: TransformerConfig, layer_number: int, *, latent: Latent, rotary: Rotary, **_: Any
+        self, config: TransformerConfig, layer_number: int, *, latent: Latent, rotary: Rotary | None, **_: Any
     ) -> None:
         super().__init__(config=config)
         self.latent, self.rotary = latent, rotary
@@ -112,7 +112,8 @@ class LatentAttention(MegatronModule):  # type: ignore[misc] # megatron-core is 
         return query, torch.cat((key, turned), dim=-1), value, pack
 
     def _rotate(self, x: Tensor, pack: Sequences) -> Tensor:
-        return rotate(x, *self.rotary.table_of(pack, x.dtype), self.rotary.interleaved)
+        rotary = self.rotary
+        return x if rotary is None else rotate(x, *rotary.table_of(pack, x.dtype), rotary.interleaved)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, pack: Sequences) -> Tensor:
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
