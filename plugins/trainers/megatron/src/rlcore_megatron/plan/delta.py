@@ -49,7 +49,7 @@ class DeltaBytes:
         if delta.rank:
             # both products and the system; queries and keys in one, keys once more; and for each halving, of
             # half of the tokens, a decay and what it gives of queries and keys, of the others of the keys
-            pairs = 3 * heads * CHUNK + (3 + HALVINGS * 5 / 2) * heads * key
+            pairs = 3 * heads * CHUNK + (6 + 5 * HALVINGS) * heads * key // 2
         copied = 2 * heads * key if heads > keys else 0  # queries and keys for each value head
         # β·k, what asks the state, what is written to it; two decays
         grown = 3 * heads * key + 2 * channel_rates
