@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -19,7 +20,7 @@ from rlcore_testing.checkpoints import make_checkpoint, tensors_of
 from rlcore_testing.ranks import run_ranks
 
 BRIDGE = Part(name="kimi_linear", factory="rlcore_deepseek.kimi_linear:KimiLinearBridge")
-SIZES = {
+SIZES: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2},
     **{"num_attention_heads": 4, "num_key_value_heads": 4, "moe_intermediate_size": 24, "num_experts": 4},
     **{"kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10},

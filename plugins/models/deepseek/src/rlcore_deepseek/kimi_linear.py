@@ -61,8 +61,8 @@ class KimiLinearNames(LatentNames):
         elif name.endswith("A_log"):
             whole = weights[0].flatten()
         else:
-            whole = super()._weight_to_mcore_format(name, weights)
-            return whole
+            other: Tensor = super()._weight_to_mcore_format(name, weights)
+            return other
         return whole.to(self.dtype)
 
     def _weight_to_hf_format(self, name: str, whole: Tensor) -> tuple[list[str], list[Tensor]]:
@@ -83,7 +83,6 @@ class KimiLinearBridge(DeltaLayers, LatentBridge):
 
     names = KimiLinearNames
     rotates = False
-    mtp_form = None
     key_heads_field = "linear_num_heads"
 
     def check(self, hf_config: PretrainedConfig) -> None:
