@@ -1,10 +1,11 @@
 """Two policies over one base learn at the same time, each from the prompts that name it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
-from command import Run, untimed
+from command import Run, rows, untimed
 from safetensors.torch import load_file
 
 from rlcore_cli.main import run as rlcore
@@ -79,3 +80,16 @@ def test_an_engine_that_mixes_them_up_ends_the_run(run: Run, tmp_path: Path) -> 
     alike = (f"--policy.{MIRROR}.rank", "4", f"--policy.{MIRROR}.targets", '["all-linear"]')
     command = run(*flags(tmp_path), *alike, *broken, code=1)
     assert f"samples with the adapter of the policy {MIRROR!r} for the run's own policy" in command.stderr
+
+
+@pytest.mark.sglang
+@pytest.mark.parametrize("way", ["tensor", "disk"])
+def test_sglang_serves_both(way: str, run: Run, tmp_path: Path) -> None:
+    engine = ("--engine", "sglang", "--engine.python", os.environ["RLCORE_SGLANG_PYTHON"])
+    alike = (f"--policy.{MIRROR}.targets", '["all-linear"]', "--engine.publish", way, "--steps", "2")
+    run(*flags(tmp_path), *engine, *alike, "--run-dir", str(tmp_path / "run"))
+    for row in rows(tmp_path / "run")[-2:]:
+        assert row["train/kl_engine_max"] < 1e-4
+        assert row[f"policy.{MIRROR}/kl_engine_max"] < 1e-4
+        for role in ("engine", f"policy.{MIRROR}"):
+            assert row[f"{role}/adapter_gap"] < 1e-5 < 1e-3 < row[f"{role}/adapter_effect"]

@@ -70,7 +70,7 @@ def test_a_server_is_told_of_the_adapter_and_of_the_users(
     assert "--enable-lora --max-lora-rank 3 --lora-target-modules down_proj q_proj v_proj " in line
     assert "--max-loras-per-batch 3 --lora-strict-loading --lora-backend torch_native " in line
     assert line.endswith(f"--lora-paths {fields['lora-paths']}")
-    told = adapter_fields(targets, str(model), {}, on_gpu=True, shares_gpu=True)
+    told = adapter_fields([targets], str(model), {}, on_gpu=True, shares_gpu=True)
     assert told["enable_weights_cpu_backup"]
     assert "lora_backend" not in told
 

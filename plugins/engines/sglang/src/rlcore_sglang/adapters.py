@@ -5,7 +5,7 @@ Read in SGLang 0.5.12 and 0.5.23 (`sglang.srt.lora`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,25 @@ PADS = 32
 
 
 def adapter_fields(
-    adapter: AdapterSpec, model_path: str, fields: Mapping[str, Any], *, on_gpu: bool, shares_gpu: bool
+    adapters: Sequence[AdapterSpec],
+    model_path: str,
+    fields: Mapping[str, Any],
+    *,
+    on_gpu: bool,
+    shares_gpu: bool,
 ) -> dict[str, Any]:
-    """ServerArgs of a server that gets `adapter`, and has those of the user's `fields` from its start.
+    """ServerArgs of a server that gets `adapters`, and has those of the user's `fields` from its start.
 
     A batch holds these, and the base, which SGLang's own health check asks.
     """
     others = [_read(folder) for folder in named_adapters(fields).values()]
-    modules = {*_modules(adapter, model_path), *(module for _, shapes in others for module in shapes)}
+    modules = {module for adapter in adapters for module in _modules(adapter, model_path)}
+    modules |= {module for _, shapes in others for module in shapes}
     return {
         "enable_lora": True,
-        "max_lora_rank": max([adapter.rank, *(spec.rank for spec, _ in others)]),
+        "max_lora_rank": max(spec.rank for spec in (*adapters, *(spec for spec, _ in others))),
         "lora_target_modules": sorted({module.rpartition(".")[2] for module in modules}),
-        "max_loras_per_batch": 2 + len(others),
+        "max_loras_per_batch": 1 + len(adapters) + len(others),
         STRICT: True,
         **({} if on_gpu else {"lora_backend": "torch_native"}),
         # a publication does not bring back the base, which the server drops while the trainer works

@@ -21,16 +21,18 @@ class SglangClient(EngineClient):
         ranks = info.get("tp_size") or 1
         return {**info, "capabilities": list(paths), "abilities": abilities, "tensor_ranks": ranks}
 
-    async def load_adapter(self, path: str, adapter: Mapping[str, Any], version: int) -> None:
-        """Put the adapter that the server loads at `path` in the place of the one before.
+    async def load_adapters(self, path: str, adapters: Mapping[str, Mapping[str, Any]], version: int) -> None:
+        """Put the adapters that the server loads at `path` in the place of those before.
 
-        `adapter`: the fields of that request. Call it while no request is under way: SGLang unloads an
-        adapter once its last request has ended.
+        `adapters`: the fields of that request, by policy. Call it while no request is under way: SGLang
+        unloads an adapter once its last request has ended.
         """
         names = [model["id"] for model in (await self._answer("/v1/models", "data"))["data"]]
-        if POLICY in names:
-            await self.update("/unload_lora_adapter", {"lora_name": POLICY})
-        await self.update(path, {"lora_name": POLICY, **adapter})
+        for policy, adapter in adapters.items():
+            name = policy or POLICY
+            if name in names:
+                await self.update("/unload_lora_adapter", {"lora_name": name})
+            await self.update(path, {"lora_name": name, **adapter})
         await self.update(
             "/update_weight_version", {"new_version": str(version), "abort_all_requests": False}
         )

@@ -87,7 +87,7 @@ class SglangConfig(EngineConfig):
 
     def _of_adapters(self, run: RunConfig, given: Mapping[str, Any]) -> Iterable[str]:
         """Objections to adapters that no request names, and to ways in which SGLang takes none."""
-        from rlcore_sglang.adapters import PATHS
+        from rlcore_sglang.adapters import PATHS, POLICY, named_adapters
         from rlcore_sglang.fields import number_of
 
         if run.lora.publish != "adapter":
@@ -102,6 +102,8 @@ class SglangConfig(EngineConfig):
                 f"--engine.publish: found {self.publish}, by which SGLang takes whole weights alone; with "
                 "--lora.publish adapter expected disk or tensor."
             )
+        if taken := run.policies.keys() & {POLICY, *named_adapters(given)}:
+            yield f"--policy.{min(taken)}: SGLang has another adapter of that name; choose another."
         if (replicas := number_of(given, "dp_size")) > 1:
             yield (
                 f"--sglang.dp-size: found {replicas}, but SGLang takes an adapter into one replica alone; "

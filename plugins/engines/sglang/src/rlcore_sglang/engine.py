@@ -53,6 +53,7 @@ class SglangEngine(Engine[SglangConfig]):
 
     name = "sglang"
     takes_adapters = True
+    takes_policies = True
     client = "rlcore_sglang.client:SglangClient"
     loads_by_transformers = False
     gpu_share = SHARE
@@ -102,7 +103,9 @@ class SglangEngine(Engine[SglangConfig]):
             where = {"on_gpu": has_gpu_here(), "shares_gpu": launch.shares_gpu}
             defaults = {
                 **defaults,
-                **adapters.adapter_fields(launch.adapter, launch.model_path, given, **where),
+                **adapters.adapter_fields(
+                    [launch.adapter, *launch.policies.values()], launch.model_path, given, **where
+                ),
             }
         options = {
             "--model-path": launch.model_path,

@@ -8,13 +8,22 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlcore import ADAPTER_CONFIG, AdapterSpec, EngineClient, Piece, WeightForms, WeightsLocation
+from rlcore import (
+    ADAPTER_CONFIG,
+    AdapterSpec,
+    EngineClient,
+    Piece,
+    WeightForms,
+    WeightsLocation,
+    policy_of,
+)
 from rlcore_sglang.bucket import payload
 from rlcore_sglang.client import SglangClient
 from rlcore_sglang.shared_bucket import SharedBucket
@@ -30,16 +39,24 @@ class SglangDiskPublisher(DiskPublisher):
     ) -> WeightsLocation:
         if self.forms.adapter is None:
             return super().write(tensors, version, whole=whole)
-        location = FilePublisher.write(self, tensors, version, whole=whole)  # without config and tokenizer
-        config = _config(self.forms.adapter, location.checksums)
-        (Path(location.directory) / ADAPTER_CONFIG).write_text(json.dumps(config))
-        return location
+        specs, locations = {"": self.forms.adapter, **self.forms.policies}, {}
+        for policy, named in groupby(tensors, lambda one: policy_of(one[0])[0]):
+            own = ((policy_of(name)[1], tensor) for name, tensor in named)
+            at = replace(self, root=self.root / policy)
+            location = FilePublisher.write(at, own, version, whole=whole)  # without config and tokenizer
+            config = _config(specs[policy], location.checksums)
+            (Path(location.directory) / ADAPTER_CONFIG).write_text(json.dumps(config))
+            locations[policy] = location
+        return locations[""]
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
         if self.forms.adapter is None:
             return await super()._send(client, location)
         assert isinstance(client, SglangClient)
-        await client.load_adapter("/load_lora_adapter", {"lora_path": location.directory}, location.version)
+        at = Path(location.directory)
+        names = ("", *self.forms.policies)
+        paths = {name: {"lora_path": str(at.parent / name / at.name)} for name in names}
+        await client.load_adapters("/load_lora_adapter", paths, location.version)
         return location.checksums
 
 
@@ -72,10 +89,16 @@ class TensorPublisher(StreamPublisher):
     def feeding(self, readers: int) -> TensorPublisher:
         return replace(self, readers=readers, shared=SharedBucket())
 
-    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> bytes | tuple[bytes, Mapping[str, str]]:
+    def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> bytes | Mapping[str, Any]:
         if self.forms.adapter is not None:
-            values = [(name, tensor.cpu()) for name, tensor in tensors]
-            return payload(values), {name: _sha256(value) for name, value in values}
+            by_policy: dict[str, list[tuple[str, Tensor]]] = {}
+            for name, tensor in tensors:
+                policy, own = policy_of(name)
+                by_policy.setdefault(policy, []).append((own, tensor.cpu()))
+            return {
+                policy: (payload(values), {name: _sha256(value) for name, value in values})
+                for policy, values in by_policy.items()
+            }
         if not self.readers:
             return payload([(name, tensor.cpu()) for name, tensor in tensors])
         flat = self.shared.fill([tensor for _, tensor in tensors])
@@ -112,14 +135,17 @@ class TensorPublisher(StreamPublisher):
     ) -> None:
         assert isinstance(client, SglangClient)
         assert version is not None, "an adapter is one bucket"
-        content, sums = piece.by_rank[self.sources[0]] if self.sources else piece.content
-        body = {
-            "config_dict": _config(adapter, piece.bucket.names),
-            "serialized_named_tensors": [_text(content)] * ranks,
-            "load_format": "flattened_bucket",
-            "expected_checksums": sums,
+        contents = piece.by_rank[self.sources[0]] if self.sources else piece.content
+        bodies = {
+            policy: {
+                "config_dict": _config(self.forms.policies.get(policy, adapter), sums),
+                "serialized_named_tensors": [_text(content)] * ranks,
+                "load_format": "flattened_bucket",
+                "expected_checksums": sums,
+            }
+            for policy, (content, sums) in contents.items()
         }
-        await client.load_adapter("/load_lora_adapter_from_tensors", body, version)
+        await client.load_adapters("/load_lora_adapter_from_tensors", bodies, version)
 
 
 def _sha256(value: Tensor) -> str:
