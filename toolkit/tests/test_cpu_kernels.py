@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from rlcore_toolkit import cpu_kernels as kernels
@@ -13,9 +13,9 @@ def random(*shape: int, seed: int) -> Tensor:
 
 
 def results(function: Callable[..., Tensor], *inputs: Tensor, gradient: Tensor) -> list[Tensor]:
-    """The value of a function and the gradient of each input."""
+    """The value of a function, which may be changed in place, and the gradient of each input."""
     leaves = [one.clone().requires_grad_() for one in inputs]
-    out = function(*leaves)
+    out = function(*leaves).mul_(1)
     return [out.detach(), *torch.autograd.grad(out, leaves, gradient)]
 
 
@@ -34,7 +34,7 @@ def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("_library")
-@pytest.mark.parametrize("rows", [1, 31, 700])
+@pytest.mark.parametrize("rows", [0, 1, 31, 700])
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (7, 5)])
 def test_linear_is_torchs_own(rows: int, inputs: int, outputs: int) -> None:
     x, weight, gradient = (
@@ -59,16 +59,21 @@ def test_swiglu_is_torchs_own(rows: int) -> None:
         torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
 
 
-def test_swiglus_gradient_stands_where_its_input_stood() -> None:
-    leaf, gradient = random(3000, 1, 192, seed=0).requires_grad_(), random(3000, 1, 96, seed=1)
-    x = leaf * 1.0
-    out = kernels.kernel_swiglu(x)
-    out.backward(gradient, retain_graph=True)
-    _, expected = results(swiglu, leaf.detach(), gradient=gradient)
-    torch.testing.assert_close(leaf.grad, expected)
-    torch.testing.assert_close(x.detach(), expected)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        out.backward(gradient)
+@pytest.mark.parametrize("is_hooked", [False, True])
+def test_swiglus_gradient_stands_where_its_input_stood_unless_a_hook_saw_it(is_hooked: bool) -> None:
+    rows, gradient = random(3000, 1, 8, seed=0), random(3000, 1, 96, seed=1)
+    layer, seen = nn.Linear(8, 192), list[Tensor]()
+    if is_hooked:
+        layer.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.square().sum()))
+    x = layer(rows)
+    value, expected = results(swiglu, x.detach(), gradient=gradient)
+    out = kernels.kernel_swiglu(x, made_by=[layer])
+    assert torch.equal(out, value)
+    before = x.detach().clone()
+    out.backward(gradient, retain_graph=is_hooked)
+    torch.testing.assert_close(x.detach(), before if is_hooked else expected)
+    for loss in seen:
+        loss.backward()
 
 
 @pytest.mark.parametrize("rows", [1, 3000])

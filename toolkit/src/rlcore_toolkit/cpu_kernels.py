@@ -2,17 +2,21 @@
 
 They are differentiable once and equal torch's own formulas up to the order of sums. And how the weights of
 linear layers lie in memory, on which the speed of generation depends.
+
+Their functions of autograd return rows, of which the shape of the input is a view made outside: autograd
+refuses to change one in place that such a function made.
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.nn import functional
+from torch.nn.modules import module as hooks_of_all
 
 _MANY_ROWS = 32
 """From here on oneDNN is the faster one, where it is."""
@@ -59,29 +63,36 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 # --- SwiGLU ------------------------------------------------------------------------------------------------
 
 
-def kernel_swiglu(x: Tensor, up: Tensor | None = None) -> Tensor:
+def kernel_swiglu(x: Tensor, up: Tensor | None = None, *, made_by: Sequence[nn.Module] = ()) -> Tensor:
     """x [..., 2F], gate and up side by side → silu(gate) * up [..., F]; or the gate alone beside `up`.
 
     Works through blocks of rows that stay in the cache and saves its input only, where autograd would write
-    and keep every intermediate result. Unless an input is a leaf, the backward pass writes the gradients over
-    them; to read them afterwards, keep a copy.
+    and keep every intermediate result. `made_by`: the modules whose outputs the inputs are, unless somebody
+    reads them elsewhere: the backward pass writes the gradients over them, where no forward hook saw them.
     """
-    return cast(Tensor, _SwiGlu.apply(x, up))  # type: ignore[no-untyped-call] # torch does not type it
+    is_free = bool(made_by) and x.grad_fn is not None and (up is None or up.grad_fn is not None)
+    overwrites = is_free and not (hooks_of_all._global_forward_hooks or _are_hooked(made_by))
+    out: Tensor = _SwiGlu.apply(x, up, overwrites)  # type: ignore[no-untyped-call] # torch does not type it
+    return out.view(*x.shape[:-1], out.shape[1])
+
+
+def _are_hooked(modules: Sequence[nn.Module]) -> bool:
+    return any(inner._forward_hooks for module in modules for inner in module.modules())
 
 
 class _SwiGlu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, up: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, up: Tensor | None, overwrites: bool) -> Tensor:
         gates, ups = _gate_and_up(x, up)
         out = torch.empty(gates.shape)
         for block in _blocks(*gates.shape):
             torch.mul(functional.silu(gates[block]), ups[block], out=out[block])
         ctx.save_for_backward(x, up)  # not `gates`: autograd takes no view that was made here and has changed
-        ctx.overwrites = not (x.is_leaf or (up is not None and up.is_leaf))
-        return out.view(*x.shape[:-1], out.shape[1])
+        ctx.overwrites = overwrites
+        return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         """Memory that was just read is written faster than other memory."""
         x, up = ctx.saved_tensors
         x, up = x.contiguous(), None if up is None else up.contiguous()
@@ -89,13 +100,12 @@ class _SwiGlu(torch.autograd.Function):
         if not ctx.overwrites:
             of_x, of_up = torch.empty_like(x), None if up is None else torch.empty_like(up)
         (gates, ups), (of_gates, of_ups) = _gate_and_up(x, up), _gate_and_up(of_x, of_up)
-        incoming = gradient.reshape(gates.shape)
         for block in _blocks(*gates.shape):
-            gate = gates[block]
-            product, of_silu = functional.silu(gate).mul_(incoming[block]), incoming[block] * ups[block]
+            gate, incoming = gates[block], gradient[block]
+            product, of_silu = functional.silu(gate).mul_(incoming), incoming * ups[block]
             torch.ops.aten.silu_backward.grad_input(of_silu, gate, grad_input=of_gates[block])
             of_ups[block].copy_(product)
-        return of_x, of_up
+        return of_x, of_up, None
 
 
 def _gate_and_up(x: Tensor, up: Tensor | None) -> Sequence[Tensor]:
@@ -113,7 +123,8 @@ def kernel_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     Works through blocks of rows, as `kernel_swiglu`, and keeps one number a row beside its input. On one core
     a forward and a backward pass take a third to two thirds of torch's time.
     """
-    return cast(Tensor, _RmsNorm.apply(x, weight, eps))  # type: ignore[no-untyped-call] # torch does not type it
+    out: Tensor = _RmsNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call] # torch does not type it
+    return out.view(x.shape)
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -127,7 +138,7 @@ class _RmsNorm(torch.autograd.Function):
             scale[block] = norm.square_().div_(size).add_(eps).rsqrt_()
             torch.mul(rows[block], scale[block], out=out[block]).mul_(weight)
         ctx.save_for_backward(x, scale, weight)  # not `rows`, which may be a copy
-        return out.view(x.shape)
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -137,16 +148,16 @@ class _RmsNorm(torch.autograd.Function):
         """
         x, scale, weight = ctx.saved_tensors
         size = x.shape[-1]
-        rows, incoming = x.reshape(-1, size), gradient.reshape(-1, size)
+        rows = x.reshape(-1, size)
         of_x, of_weight = torch.empty_like(rows), torch.zeros_like(weight)
         for block in _blocks(len(rows), size):
             normed = rows[block] * scale[block]
-            product = incoming[block] * normed
+            product = gradient[block] * normed
             of_weight += product.sum(0)
             mean = torch.mv(product, weight).div_(size).unsqueeze(1)
-            torch.mul(incoming[block], weight, out=of_x[block])
+            torch.mul(gradient[block], weight, out=of_x[block])
             of_x[block].addcmul_(normed, mean, value=-1).mul_(scale[block])
-        return of_x.view(gradient.shape), of_weight, None
+        return of_x.view(x.shape), of_weight, None
 
 
 # --- linear layers -----------------------------------------------------------------------------------------
@@ -158,37 +169,37 @@ def kernel_linear(x: Tensor, weight: Tensor, reduce_over: ProcessGroup | None = 
     `reduce_over`: tensor-parallel ranks that hold other rows of the matrix, over which the gradient of `x` is
     summed.
     """
-    return cast(Tensor, _Linear.apply(x, weight, reduce_over))  # type: ignore[no-untyped-call] # torch does not type it
+    rows = x.reshape(-1, x.shape[-1])
+    out: Tensor = _Linear.apply(rows, weight, reduce_over)  # type: ignore[no-untyped-call] # torch does not type it
+    return out.view(*x.shape[:-1], len(weight))
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, reduce_over: ProcessGroup | None) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, reduce_over: ProcessGroup | None) -> Tensor:
         # A frozen matrix needs no input to be kept.
         ctx.save_for_backward(rows if weight.requires_grad else None, weight)
         ctx.reduce_over = reduce_over
-        return times_transposed(rows, weight).view(*x.shape[:-1], len(weight))
+        return times_transposed(rows, weight)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         rows, weight = ctx.saved_tensors
-        incoming = gradient.reshape(-1, len(weight))
-        of_x = times_transposed(incoming, weight.t())
+        of_x = times_transposed(gradient, weight.t())
         waiting = None
         if ctx.reduce_over is not None:
             waiting = dist.all_reduce(of_x, group=ctx.reduce_over, async_op=True)
-        of_weight = None if rows is None else _of_weight(incoming, rows)
+        of_weight = None if rows is None else _of_weight(gradient, rows)
         if waiting is not None:
             waiting.wait()
-        return of_x.view(*gradient.shape[:-1], weight.shape[1]), of_weight, None
+        return of_x, of_weight, None
 
 
 def _of_weight(incoming: Tensor, rows: Tensor) -> Tensor:
     """The transpose of `incoming` [N, O] times `rows` [N, I]."""
     is_wide = incoming.shape[1] < rows.shape[1]
     first, second = (incoming, rows) if is_wide else (rows, incoming)
-    if _TAKES_ONEDNN and first.shape[1] <= _FEW_ROWS and fits_kernel(rows):
+    if _TAKES_ONEDNN and len(rows) and first.shape[1] <= _FEW_ROWS and fits_kernel(rows):
         out: Tensor = torch.ops.mkldnn._linear_pointwise(first.t(), second.t(), None, "none", [], "")
         return out if is_wide else out.t()
     # Off Intel's processors, the library was faster with the larger of the two dimensions first.

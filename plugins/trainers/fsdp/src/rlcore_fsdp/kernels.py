@@ -58,7 +58,9 @@ def _norm(norm: Any, inputs: Tensor) -> Tensor:
 
 
 def _gated(block: Any, inputs: Tensor) -> Tensor:
-    outputs: Tensor = block.down_proj(kernel_swiglu(block.gate_proj(inputs), block.up_proj(inputs)))
+    gate, up = block.gate_proj(inputs), block.up_proj(inputs)
+    made_by = [block.gate_proj, block.up_proj]
+    outputs: Tensor = block.down_proj(kernel_swiglu(gate, up, made_by=made_by))
     return outputs
 
 

@@ -148,4 +148,5 @@ class GatedMLP(MLP):  # type: ignore[misc] # megatron-core is untyped
         if not self._is_swiglu or per_token_scale is not None or not fits_kernel(hidden_states):
             return super().forward(hidden_states, per_token_scale=per_token_scale, **settings)
         gate_up, bias = self.linear_fc1(hidden_states)
-        return self.linear_fc2(kernel_swiglu(gate_up if bias is None else gate_up + bias))
+        gate_up = gate_up if bias is None else gate_up + bias
+        return self.linear_fc2(kernel_swiglu(gate_up, made_by=[self.linear_fc1]))
