@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -128,12 +127,3 @@ def test_a_step_has_a_limit(start: Start, tmp_path: Path) -> None:
     # A busy driver may find the first steps done when it comes to wait for them.
     sentence = r"Train worker 0 did not finish training step \d+ within 0\.001 s \(--step-timeout\)\."
     assert re.search(sentence, command.stderr), command.stderr
-
-
-def test_a_run_whose_folder_is_removed_ends(start: Start, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command, processes = _started(start, folder)
-    shutil.rmtree(folder)
-    assert command.wait(60) == 1
-    assert "the run's folder is gone" in command.stderr
-    gone(processes)

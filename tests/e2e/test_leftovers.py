@@ -95,6 +95,7 @@ def test_nothing_is_left_of_a_run_that_ended(start: Start, tmp_path: Path, end: 
     if ending is not None:
         ending(command, processes, folder)
     assert command.wait(90) == code, command.stderr
+    assert (end == "no folder") == ("the run's folder is gone" in command.stderr)
     if code == 130:
         assert "interrupted: step" in command.out.read_text()
     gone(processes)
