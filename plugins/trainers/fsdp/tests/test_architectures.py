@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from architectures import ARCHITECTURES, BASE, PADDED, REFUSED
 from safetensors.torch import load_file, save_file
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlcore import (
     AdapterSpec,
+    CheckpointError,
     ModelKind,
     ModelSpec,
     OptimizerSettings,
@@ -22,7 +26,9 @@ from rlcore import (
     TokenOutputs,
 )
 from rlcore_fsdp.build import empty_model
+from rlcore_fsdp.checkpoint import FORMAT, SavedModel
 from rlcore_fsdp.config import FsdpConfig
+from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.kernels import use_kernels
 from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import whole
@@ -109,9 +115,49 @@ def test_an_architecture_is_that_of_transformers(name: str, tmp_path: Path) -> N
 def test_kernels_replace_the_layers_that_compute_the_same(name: str, kinds: set[str]) -> None:
     auto: Any = AutoModelForCausalLM
     model = auto.from_config(AutoConfig.for_model(name, **{**BASE, **ARCHITECTURES[name]}))
+    before = torch.get_rng_state()
     use_kernels(model)
+    assert torch.equal(torch.get_rng_state(), before)
     replaced = [vars(module)["forward"].args[1] for module in model.modules() if "forward" in vars(module)]
     assert {kernel.__name__ for kernel in replaced} == kinds
+
+
+class Detached(nn.Module):
+    """An RMS norm whose scale has no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(4)), 1e-6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (x.detach().square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
+
+
+def test_a_layer_with_other_gradients_keeps_its_own_code() -> None:
+    use_kernels(layer := Detached())
+    assert "forward" not in vars(layer)
+
+
+def test_an_index_says_which_file_holds_a_tensor(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "1.safetensors")
+    save_file({"a": torch.zeros(2), "b": torch.zeros(2)}, tmp_path / "2.safetensors")
+    index = {"weight_map": {"a": "1.safetensors", "c": "absent.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    files = WeightFiles(tmp_path)
+    assert files.names == ["a", "c"]
+    assert torch.equal(files.read("a"), torch.ones(2))
+
+
+def test_random_states_of_another_kind_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(json.dumps({"format": FORMAT, "ranks": 1, "steps": 0}))
+    save_file({}, tmp_path / "rank-00000.safetensors")
+    torch.save({"python": [0]}, tmp_path / "random-00000.pt")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        with pytest.raises(CheckpointError, match="cannot be read"):
+            SavedModel(tmp_path).restore_random()
+    finally:
+        dist.destroy_process_group()
 
 
 def packing(rank: int, world: int, port: int, path: str, adapter: AdapterSpec | None) -> str:

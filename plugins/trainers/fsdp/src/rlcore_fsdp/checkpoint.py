@@ -121,8 +121,13 @@ class SavedModel:
 
     def restore_random(self) -> None:
         """The random states of this rank, if there were as many ranks."""
-        if self.ranks == dist.get_world_size():
-            set_random_states(read_tensors(self._folder / _random(dist.get_rank())))
+        if self.ranks != dist.get_world_size():
+            return
+        states = read_tensors(self._folder / _random(dist.get_rank()))
+        try:
+            set_random_states(states)
+        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise self._unreadable(error) from error
 
     def _holders(self, name: str) -> list[Any]:
         return [file for file, names in zip(self._files, self._names, strict=True) if name in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,25 @@ class WeightFiles:
     """The tensors of a directory. They are read when they are asked for."""
 
     def __init__(self, folder: Path) -> None:
-        index, files = folder / "model.safetensors.index.json", {"model.safetensors"}
+        index = folder / "model.safetensors.index.json"
+        self._open = cache(open_tensors)
         if index.is_file():
-            files = set(json.loads(index.read_text())["weight_map"].values())
-        self._holders: dict[str, Any] = {}
-        for file in sorted(files):
-            opened = open_tensors(folder / file)
-            self._holders |= dict.fromkeys(opened.keys(), opened)
+            places = json.loads(index.read_text())["weight_map"]
+            self._files = {name: folder / file for name, file in places.items()}
+        else:
+            file = folder / "model.safetensors"
+            self._files = dict.fromkeys(self._open(file).keys(), file)
 
     @property
     def names(self) -> list[str]:
         """Those of all tensors."""
-        return list(self._holders)
+        return list(self._files)
 
     def read(self, name: str, rows: slice = slice(None)) -> Tensor:
         """These rows of a tensor; all of one without dimensions."""
-        part = self._holders[name].get_slice(name)
-        found: Tensor = part[rows] if part.get_shape() else self._holders[name].get_tensor(name)
+        opened = self._open(self._files[name])
+        part = opened.get_slice(name)
+        found: Tensor = part[rows] if part.get_shape() else opened.get_tensor(name)
         return found
 
 

@@ -135,8 +135,8 @@ class MegatronConfig(TrainerConfig):
             count = hf_config.get(name)
             if isinstance(count, int) and count % parts:
                 yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
-        both, heads = parts * size(fields, CONTEXT), hf_config.get("linear_num_key_heads") or 0
-        if heads % both:
+        both, heads = parts * size(fields, CONTEXT), hf_config.get("linear_num_key_heads")
+        if isinstance(heads, int) and heads % both:
             yield (
                 f"{flag(TENSOR)} times {flag(CONTEXT)}: found {both}, "
                 f"expected a divisor of the model's linear_num_key_heads ({heads})."

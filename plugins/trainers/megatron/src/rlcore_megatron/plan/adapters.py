@@ -10,6 +10,10 @@ from rlcore_megatron.plan.weights import Weight, stage
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
+class UncountedAdapterError(ConfigError):
+    """The planner does not count adapters of such a model."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Adapted:
     """`rank`: of the adapter. `targets`: its modules, among `TARGETS`. `travels`: it alone is published."""
@@ -31,7 +35,7 @@ class Adapted:
         if lora.source:
             raise ConfigError("--lora.from: rlcore plan reads no adapter; say its rank by --lora.rank.")
         if facts.latent or facts.delta or facts.sandwich:
-            raise ConfigError(
+            raise UncountedAdapterError(
                 "--lora.rank: the planner of 'megatron' counts adapters of plain attention and of MLPs with "
                 "gate and up apart, which this model has not; plan with --trainer fsdp."
             )

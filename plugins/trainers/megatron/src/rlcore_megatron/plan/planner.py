@@ -5,7 +5,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from rlcore import ConfigError, ModelFacts, UserError, published_sizes
+from rlcore import ConfigError, ModelError, ModelFacts, published_sizes
+from rlcore_megatron.plan.adapters import UncountedAdapterError
 from rlcore_megatron.plan.bounds import bounds
 from rlcore_megatron.plan.engines import Engines, cache_values
 from rlcore_megatron.plan.layout import Layout
@@ -111,7 +112,7 @@ def _smaller(question: PlanQuestion, count: int) -> str:
     configs = {name: read_config(name, registry) for name in published_sizes(registry)}
     searches = {}
     for name, config in configs.items():
-        with suppress(UserError):  # an adapter whose bytes are not known, a family that two plugins claim
+        with suppress(UncountedAdapterError, ModelError):  # such as a family that two plugins claim
             searches[name] = _Search(plain, config)
     sizes = {name: parameters(search.facts) for name, search in searches.items()}
     for name in sorted((name for name in sizes if sizes[name] < count), key=sizes.__getitem__, reverse=True):
