@@ -129,6 +129,27 @@ def test_levels_name_the_tokens_of_their_runs_in_the_order_of_the_states(
     assert torch.cat(seen)[chunks.places].tolist() == list(range(total))
 
 
+@pytest.mark.parametrize(
+    ("factors", "is_taken"),
+    [((1, 1, 1), True), ((1.02, 1, 1), False), ((1, 1.03, 1), False), ((1, 1, 0.97), False)],
+    ids=["rounding", "queries", "decays", "betas"],
+)
+def test_kernels_that_round_are_taken_and_wrong_ones_are_not(
+    factors: Sequence[float], is_taken: bool
+) -> None:
+    """The kernels are torch's, whose products are in bf16."""
+
+    def recur(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor, chunks: Chunks) -> Tensor:
+        scaled = (q.to(v.dtype) * factors[0], k, v, decay * factors[1], beta * factors[2])
+        with torch.autocast("cpu", torch.bfloat16):
+            return gated_delta_rule(*scaled, chunks).to(v.dtype)
+
+    kernels = delta_kernels.DeltaKernels(delta_kernels.TORCH.convolve, recur)
+    place = torch.device("cpu")
+    gaps = delta_kernels.kernel_gaps(kernels, (2, 4), (16, 32), torch.bfloat16, place)
+    assert (delta_kernels.too_far(gaps, torch.bfloat16) is None) is is_taken
+
+
 @pytest.mark.skipif(find_spec("fla") is not None, reason="fla-core is installed")
 def test_torch_computes_without_fla() -> None:
     case = ((KEY_HEADS, VALUE_HEADS), (KEY, VALUE), torch.float32)
