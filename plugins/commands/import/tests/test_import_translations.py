@@ -176,6 +176,11 @@ def test_engines_without_a_number_of_gpus_are_told_what_is_missing() -> None:
         settings("--rollout-num-gpus-per-engine 2")
 
 
+def test_a_field_of_megatron_is_a_number() -> None:
+    with pytest.raises(ConfigError, match="--adam-eps: found 'abc', expected a number"):
+        settings("--adam-eps abc")
+
+
 def test_a_model_without_a_family_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["OPTForCausalLM"]}')
     rows = translate(of_words(["--hf-checkpoint", str(tmp_path)]), REGISTRY).rows

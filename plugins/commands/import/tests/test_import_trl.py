@@ -41,6 +41,10 @@ def translated(text: str) -> Translation[Run]:
         ("--vllm_mode server", "implied"),
         ("--dataset_num_proc 4", "no meaning"),
         ("--num_generation 4", "unknown"),
+        ("--load_in_8bit no", "implied"),
+        ("--mask_truncated_completions 0", "implied"),
+        ("--lora_r 8 --use_peft $X", "not known"),
+        ("--lora_r 8 --use_peft no --lora_alpha $X", "implied"),
     ],
 )
 def test_verdicts(text: str, verdict: str) -> None:
@@ -186,6 +190,38 @@ def test_settings_of_a_table_and_of_later_lines(tmp_path: Path) -> None:
         read((str(path),), {})
 
 
+ELSEWHERE = """
+config = SFTConfig(learning_rate=1e-5, seed=3)
+def other(config):
+    config.seed = 4
+def change():
+    config.gradient_accumulation_steps = 2
+if debug:
+    config.learning_rate = 1e-4
+config.max_steps = 5
+SFTTrainer("m/n", args=config, train_dataset=load_dataset("a/b"))
+config.warmup_steps = 6
+"""
+
+
+def test_what_lines_elsewhere_assign_is_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(ELSEWHERE)
+    found = translate(read((str(path),), {}), REGISTRY)
+    assert {"steps": 5, "seed": 3}.items() <= found.settings.items()
+    unknown = {row.flag for row in found.rows if row.outcome.verdict is FlagVerdict.OPEN}
+    assert unknown == {"--learning_rate", "--gradient_accumulation_steps", "--warmup_steps"}
+
+
+@pytest.mark.parametrize("word", ["1", "yes", "true", "T", "y", "0", "no", "False", "f", "n"])
+def test_words_for_true_and_false(word: str) -> None:
+    text = f"--use_peft {word} --use_rslora {word} --gradient_checkpointing {word} --shuffle_dataset {word}"
+    found, is_on = translated(text).settings, word in ("1", "yes", "true", "T", "y")
+    assert (found["trainer.recompute"], found["shuffle"]) == (is_on, is_on)
+    assert type(found["trainer.recompute"]) is bool
+    assert (found.get("lora.rslora"), found.get("lora.rank")) == ((True, 16) if is_on else (None, None))
+
+
 def test_a_yaml_of_the_command_and_flags_over_it(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("max_prompt_length: 64\nseed: 3\nmax_completion_length: 8\n")
@@ -215,6 +251,8 @@ def test_files_and_stops_of_a_program(tmp_path: Path) -> None:
         (["gone.py"], "gone.py: No such file or directory."),
         (["gone.yaml"], "gone.yaml: found no YAML"),
         (["now", "--beta", "1"], "found 'now' before the first flag"),
+        (["--use_peft", "perhaps"], "--use_peft: found 'perhaps', expected true or false."),
+        (["--gradient_checkpointing", "2"], "--gradient_checkpointing: found '2', expected a valid boolean"),
         (["--num_generations", "many"], "--num_generations: found 'many', expected an integer."),
     ],
 )

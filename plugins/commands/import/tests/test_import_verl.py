@@ -40,6 +40,7 @@ def translated(text: str) -> Translation[Run]:
         ("data.truncation=left", "no meaning"),
         ("data.train_files=$HOME/a.parquet", "not known"),
         ("data.train_batch_sise=8", "unknown"),
+        ("algorithm.gamma=1 algorithm.adv_estimator=$X", "not known"),
     ],
 )
 def test_verdicts(text: str, verdict: str) -> None:
@@ -81,6 +82,9 @@ def test_a_run_script_is_read(tmp_path: Path) -> None:
         **{"sglang.attention_backend": "fa3", "trainer": "megatron"},
     }
     assert wanted.items() <= found.items()
+    path.write_text("python3 verl/trainer/main_ppo_monarch.py algorithm.norm_adv_by_std_in_grpo=0\n")
+    of_monarch = read((str(path), "algorithm.adv_estimator=grpo"), {})
+    assert translate(of_monarch, REGISTRY).settings["advantage.std"] is False
     path.write_text("torchrun -m verl.trainer.sft_trainer data.train_files=a.parquet\n")
     with pytest.raises(ConfigError, match="sft_trainer: expected main_ppo"):
         translate(read((str(path),), {}), REGISTRY)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from rlcore import ConfigError, RunConfig, flag_name
-from rlcore_import.run import UNSET, Flags
+from rlcore import ConfigError, Kind, RunConfig, flag_name
+from rlcore_import.run import TRUTHS, UNSET, Flags
 from rlcore_import.table import ANY, Rule, Table
 
 RunT = TypeVar("RunT", bound=Flags)
@@ -64,7 +64,7 @@ def impossible(why: str) -> Outcome:
 
 Computed = Callable[[RunT, str], Outcome | Mapping[str, Any]]
 """Takes a run and the name of a flag, and gives its settings or the verdict. Related flags share one."""
-OFF = (UNSET, ("false",), ("none",), ("0",), ("0.0",))
+OFF = ("null", "none", "0.0", *(text for text in TRUTHS if not TRUTHS[text]))
 """Values with which what rlcore lacks is not asked for."""
 
 
@@ -75,15 +75,6 @@ def functions_of(*modules: ModuleType) -> Mapping[str, Computed[Any]]:
         for module in modules
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
-    }
-
-
-def known(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Those without a variable in their values, by their names without dashes; a row tells of others."""
-    return {
-        flag.removeprefix("--"): values
-        for flag, values in flags.items()
-        if not any("$" in value for value in values)
     }
 
 
@@ -141,8 +132,10 @@ class Translation(Generic[RunT]):
             self.settings[name] = value
 
     def _outcome(self, rule: Rule, flag: str, values: tuple[str, ...]) -> Outcome:
-        if values == UNSET or (rule.no and values in OFF):
+        if values == UNSET or (rule.no and len(values) == 1 and values[0].lower() in OFF):
             return implied("not set" if values == UNSET else "rlcore does not do it")
+        if doubts := self.run.doubts(rule.only):
+            return _open(flag, doubts)
         if not self.run.holds(rule.only):
             return implied(rule.otherwise)
         for verdict, why in (
@@ -153,9 +146,7 @@ class Translation(Generic[RunT]):
             if why:
                 return Outcome(verdict, why)
         if any("$" in value for value in values):
-            names = " and ".join(variables_of(values))
-            why = f"depends on {names}" if names else f"a program computes it; give {flag} behind the file"
-            return Outcome(FlagVerdict.OPEN, why)
+            return _open(flag, values)
         if rule.by:
             computed = self.computed[rule.by](self.run, flag.removeprefix("--"))
             return computed if isinstance(computed, Outcome) else translated(computed)
@@ -166,10 +157,33 @@ class Translation(Generic[RunT]):
         to = rule.to.replace(ANY, re.split(r"[.]|^--", flag)[-1].replace("-", "_"))
         if rule.of:
             return translated({to: getattr(self.run, rule.of)})
-        return translated({to: [literal(value) for value in values] if rule.list else single(values)})
+        return translated(
+            {to: [literal(value) for value in values] if rule.list else self._typed(flag, to, values)}
+        )
+
+    def _typed(self, flag: str, name: str, values: tuple[str, ...]) -> Any:
+        """The value in the type of the setting `name`. ConfigError for a text that is none of that type."""
+        plain, text = single(values), values[0] if values else "true"
+        table, field_name = name.partition(".")[0], name.rpartition(".")[2]
+        kinds: list[Any] = [bool] if isinstance(_OF_RUN.get(name), bool) else []
+        for kind in (kind for kind in Kind if kind == table and len(values) < 2):
+            fields = (config.model_fields.get(field_name) for _, config in self.run.registry.configs(kind))
+            kinds += [field.annotation for field in fields if field is not None]
+        kinds = [kind for kind in kinds if {*(get_args(kind) or (kind,))} <= SCALARS]
+        for at, kind in enumerate(kinds):
+            try:
+                value = TypeAdapter(kind).validate_python(text)
+            except ValidationError as error:
+                if at == len(kinds) - 1:
+                    raise _wrong(flag, values, error) from None
+            else:
+                return value if isinstance(value, bool) else plain
+        return plain
 
 
 _OF_RUN = RunConfig().values()
+SCALARS = {bool, int, float, type(None)}
+"""The types that a text can be of or not."""
 
 
 def _check(flag: str, values: tuple[str, ...], settings: Mapping[str, Any]) -> None:
@@ -179,13 +193,26 @@ def _check(flag: str, values: tuple[str, ...], settings: Mapping[str, Any]) -> N
             try:
                 RunConfig.of(**{name: value})
             except ValidationError as error:
-                why = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-                raise ConfigError(f"{flag}: found {' '.join(values)!r}, expected {why}.") from None
+                raise _wrong(flag, values, error) from None
+
+
+def _wrong(flag: str, values: tuple[str, ...], error: ValidationError) -> ConfigError:
+    why = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return ConfigError(f"{flag}: found {' '.join(values)!r}, expected {why}.")
+
+
+def _open(flag: str, values: Sequence[str]) -> Outcome:
+    """The `values`, of the flag or of one that it depends on, are not known."""
+    names = " and ".join(variables_of(values))
+    why = f"depends on {names}" if names else f"a program computes it; give {flag} behind the file"
+    return Outcome(FlagVerdict.OPEN, why)
 
 
 def _mapped(rule: Rule, values: tuple[str, ...]) -> Outcome:
     assert rule.values is not None
     value = values[0] if values else "true"
+    if value not in rule.values and value.lower() in TRUTHS:
+        value = str(TRUTHS[value.lower()]).lower()
     if value not in rule.values or rule.values[value] == "":
         why = f"; {rule.note}" if rule.note else ""
         taken = " or ".join(name for name, ours in rule.values.items() if ours != "")

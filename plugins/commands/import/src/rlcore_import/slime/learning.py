@@ -27,6 +27,10 @@ def clip(run: Run, _: str) -> Settings:
     return run.clip
 
 
+def adam(run: Run, name: str) -> Settings:
+    return {f"megatron.{name.replace('-', '_')}": run.real(name, 0)}
+
+
 def kl(run: Run, name: str) -> Outcome | Settings:
     in_loss, in_reward = run.real("kl-loss-coef", 0), run.real("kl-coef", 0)
     coefficient = in_reward or (in_loss if run.has("use-kl-loss") else 0)

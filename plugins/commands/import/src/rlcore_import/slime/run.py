@@ -65,6 +65,11 @@ class Run(Flags):
         return self.number("rollout-max-prompt-len", left if context and left > 0 else PROMPT_TOKENS)
 
     @property
+    def bounds_prompts(self) -> bool:
+        """Whether a flag says the tokens of the longest prompt."""
+        return self.has("rollout-max-prompt-len")
+
+    @property
     def samples(self) -> int:
         return self.number("rollout-batch-size", 1) * self.number("n-samples-per-prompt", 1)
 

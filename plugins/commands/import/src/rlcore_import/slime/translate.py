@@ -7,7 +7,7 @@ from rlcore_import.arguments import Arguments
 from rlcore_import.slime import learning, placement, rollouts
 from rlcore_import.slime.run import RECIPES, Run
 from rlcore_import.table import Table
-from rlcore_import.translation import FlagVerdict, Outcome, Row, Translation, functions_of, impossible, known
+from rlcore_import.translation import FlagVerdict, Outcome, Row, Translation, functions_of, impossible
 
 ALONE = "slime's default; a group of one has no advantage, so nothing is learned: give the flag"
 COMPUTED = functions_of(placement, rollouts, learning)
@@ -25,7 +25,7 @@ def environment() -> Table:
 
 def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
     """Every flag in its turn, over what slime does where no flag says otherwise. ConfigError."""
-    run = Run(flags=known(arguments.flags), entry=arguments.entry, registry=registry, files=arguments.files)
+    run = Run.of(arguments, registry)
     translation = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
         translation.add(flag, values)

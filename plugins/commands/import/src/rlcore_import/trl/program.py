@@ -18,6 +18,7 @@ from typing import Any
 from rlcore import ConfigError
 from rlcore_import.arguments import Arguments, followed_by, of_words as of_dashes, read_yaml
 from rlcore_import.trl.rewards import companion
+from rlcore_import.trl.scopes import assignments, fields_set, statements_before
 
 KINDS = ("grpo", "sft", "dpo")
 PEFT = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "target_modules": None}
@@ -123,7 +124,9 @@ class Program:
             )
         [(kind, trainer)] = trainers
         given = self._named(trainer)
-        flags = dict(self._keywords(f"{kind.upper()}Config", {})) | self._set_later(given.get("args"))
+        flags = dict(self._keywords(f"{kind.upper()}Config", {})) | self._set_later(
+            trainer, given.get("args")
+        )
         if trainer.args:
             given.setdefault("model", trainer.args[0])
         flags |= {f"--{name}": self._value(node) for name, node in given.items() if name not in IGNORED}
@@ -179,16 +182,24 @@ class Program:
                 )
         return named
 
-    def _set_later(self, config: ast.expr | None) -> dict[str, tuple[str, ...]]:
-        """What is assigned to a field of the trainer's `args`: `config.max_steps = 10`."""
-        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Assign))
-        return {
-            f"--{node.targets[0].attr}": self._value(node.value)
-            for node in nodes
-            if isinstance(node.targets[0], ast.Attribute)
-            and isinstance(config, ast.Name)
-            and ast.unparse(node.targets[0].value) == config.id
-        }
+    def _set_later(self, trainer: ast.Call, config: ast.expr | None) -> dict[str, tuple[str, ...]]:
+        """What is assigned to a field of the trainer's `args`: `config.max_steps = 10`.
+
+        Known is what stands in the block of the trainer's call, between the making of `config` and the call.
+        An assignment elsewhere, such as below an `if`, makes the field unknown.
+        """
+        known: dict[str, tuple[str, ...]] = {}
+        unknown: dict[str, tuple[str, ...]] = {}
+        if not isinstance(config, ast.Name):
+            return known
+        sure = statements_before(trainer, config.id, self.tree)
+        for node in assignments(trainer, config.id, self.tree):
+            for field in fields_set(node, config.id):
+                if isinstance(node, ast.Assign) and node in sure and field in node.targets:
+                    known[f"--{field.attr}"] = self._value(node.value)
+                else:
+                    unknown[f"--{field.attr}"] = (f"$({ast.unparse(node)})",)
+        return known | unknown
 
     def _adapter(self, calls: Sequence[ast.Call]) -> dict[str, tuple[str, ...]]:
         """LoRA's fields by the names of TRL's flags; empty: none is made."""

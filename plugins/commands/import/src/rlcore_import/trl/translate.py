@@ -6,7 +6,7 @@ from typing import Any
 from rlcore import Registry
 from rlcore_import.arguments import Arguments
 from rlcore_import.table import Table
-from rlcore_import.translation import Outcome, Row, Translation, functions_of, impossible, known
+from rlcore_import.translation import Outcome, Row, Translation, functions_of, impossible
 from rlcore_import.trl import settings
 from rlcore_import.trl.rewards import imported
 from rlcore_import.trl.run import LEARNING_RATES, Run
@@ -26,7 +26,7 @@ def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
     functions = [name for name in arguments.flags.get("--reward_funcs", ()) if "/" not in name]
     if functions and not arguments.files and "$" not in "".join(functions):
         arguments = replace(arguments, files={"rewards.py": imported(functions)})
-    run = Run(flags=known(arguments.flags), entry=arguments.entry, registry=registry, files=arguments.files)
+    run = Run.of(arguments, registry)
     translation = Translation(table(), COMPUTED, run, settings=_defaults(run), files=dict(arguments.files))
     for flag, values in arguments.flags.items():
         translation.add(flag, values)

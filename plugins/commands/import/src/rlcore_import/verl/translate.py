@@ -1,12 +1,13 @@
 """From the settings of a run of verl to a translation."""
 
+import re
 from typing import Any
 
 from rlcore import ConfigError, Registry
 from rlcore_import.arguments import Arguments
 from rlcore_import.run import UNSET
 from rlcore_import.table import Table
-from rlcore_import.translation import Outcome, Row, Translation, functions_of, impossible, known, translated
+from rlcore_import.translation import Outcome, Row, Translation, functions_of, impossible, translated
 from rlcore_import.verl import data, learning, placement
 from rlcore_import.verl.run import ACTOR, COMPARE, LEGACY, MEGATRON, RECIPES, ROLLOUT, Run
 
@@ -21,11 +22,11 @@ def table() -> Table:
 
 def translate(arguments: Arguments, registry: Registry) -> Translation[Run]:
     """Every setting in its turn, over what verl does where none says otherwise. ConfigError."""
-    if arguments.entry and not arguments.entry.removesuffix(".py").endswith(("main_ppo", "main_dapo")):
+    if arguments.entry and not re.search(r"main_(ppo|dapo)\w*(\.py)?$", arguments.entry):
         raise ConfigError(
             f"{arguments.entry}: expected main_ppo or main_dapo; fine-tuning is `rlcore train --algo sft`."
         )
-    run = Run(flags=known(arguments.flags), entry=arguments.entry, registry=registry, files=arguments.files)
+    run = Run.of(arguments, registry)
     translation = Translation(table(), COMPUTED, run, settings=_defaults(run))
     for flag, values in arguments.flags.items():
         translation.add(flag, values)
