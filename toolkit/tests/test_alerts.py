@@ -18,7 +18,7 @@ def found(*rows: dict[str, Json]) -> list[tuple[str, int]]:
     [
         ("train/advantage_std", 1.0, 1e-3, 0.0, "no signal", {"train/advantage_mean": 0.0}),
         ("rollout/truncated", 0.9, 0.49, 0.5, "truncated", {}),
-        ("train/entropy", 2.0, 0.21, 0.19, "entropy", {"rollout/failed": 0}),
+        ("train/entropy", 2.0, 0.21, 0.19, "entropy", {"train/kl_engine_comparable": 1}),
         ("train/kl_engine", 0.002, 0.0099, 0.0101, "gap", {}),
         ("train/kl_engine", 1e-7, 9e-4, 2e-3, "gap", {}),
     ],

@@ -66,8 +66,10 @@ _RULES = (
     _Rule(
         "entropy",
         "train/entropy",
-        # Given responses explore nothing, and sample nothing that could fail.
-        lambda row, start: "rollout/failed" in row and _value(row, "train/entropy") < LEAST_ENTROPY * start,
+        # Only the update of sampled responses says whether log-probs compare: given ones explore nothing.
+        lambda row, start: (
+            "train/kl_engine_comparable" in row and _value(row, "train/entropy") < LEAST_ENTROPY * start
+        ),
         "The policy hardly explores any more: in each of the {steps} steps up to step {last} its entropy was "
         "below a tenth of that of the first steps (train/entropy, now {value:.2g}, then {start:.2g}).",
     ),

@@ -134,7 +134,7 @@ def directory_of(model: str, families: Iterable[ModelFamily], flag: str = "--mod
 
 def read_config(path: str | Path, flag: str = "--model") -> Mapping[str, Any]:
     """config.json of the Hugging Face directory `path`, or that file itself. Raises `ModelError`, which names
-    the flag `flag`.
+    `flag`.
 
     Where the decoder is a part of a larger model, its fields (`text_config`) stand among the model's own.
     """

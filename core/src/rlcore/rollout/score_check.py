@@ -20,7 +20,7 @@ class Failure:
 
 ScoreOrFailure = Score | Failure
 """The outcome for one sample."""
-FLOAT32 = 3.4028234663852886e38
+_FLOAT32_MAX = 3.4028234663852886e38
 _NUMBER = (float, int, SupportsFloat, SupportsIndex)
 """The first two come first because the check of a protocol is slow."""
 
@@ -107,7 +107,7 @@ def _within(number: object, name: str, ends: tuple[float, float] | None) -> floa
 
 def _finite(number: object, name: str) -> float:
     value = as_float(number)
-    if value is None or not abs(value) <= FLOAT32:
+    if value is None or not abs(value) <= _FLOAT32_MAX:
         shown = described(number if value is None else value)
         raise ValueError(f"the {name} of a score is {shown}, which is no finite number of 32 bits")
     return value

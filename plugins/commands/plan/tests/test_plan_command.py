@@ -119,6 +119,7 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
     [nearest] = [line for line in out.splitlines() if "Nearest" in line]
     assert nearest == "Nearest that fits: TP 8, DP 1 * † § on 8 GPUs, 1 engine of 8 GPUs."
     assert "A smaller model that fits: qwen3.5-35b-a3b." in out
+    assert "† with the optimizer's states in host memory" in out
     assert (
         "an adapter (--trainer fsdp --lora.rank 32) and smaller micro-batches (--tokens-per-rank 4096)" in out
     )
@@ -132,6 +133,22 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
         "weights 181 kB: 90.1 thousand",
     ):
         assert part in out
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (["--tokens-per-rank", "2200", "--tp", "1"], "smaller micro-batches (--tokens-per-rank 1280)."),
+        (["--algo", "dpo", "--tokens-per-rank", "4096", "--tp", "1"], "(--tokens-per-rank 2560)."),
+    ],
+)
+def test_what_needs_less_memory_is_what_a_run_accepts(
+    args: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "--model", "qwen2.5-7b", "--gpus", "1", "--gpu-memory", "8", *args]) == 1
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "Less memory" in line]
+    assert line.endswith(hint)
+    assert "fsdp" not in line, "which takes no --tp"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from rlcore import (
     families,
     hub_config,
     published_sizes,
-    read_config as config_in,
+    read_config as read_config_file,
 )
 
 
@@ -43,13 +43,13 @@ def read_config(model: str, registry: Registry) -> Mapping[str, Any]:
                 f"{', '.join([*presets, *known])}.{did_you_mean(model, [*presets, *known])}"
             )
         path = known[model]
-    config = config_in(path, f"--model {model}")
+    config = read_config_file(path, f"--model {model}")
     if path.name != "config.json":  # that of a published size
         return config
     with TemporaryDirectory(prefix="rlcore-plan-") as folder:  # a plan needs no copy of the rest
         copyfile(path, Path(folder) / path.name)
         copy = adopted(folder, families(registry), f"--model {model}", Path(folder))
-        return config_in(copy, f"--model {model}")
+        return read_config_file(copy, f"--model {model}")
 
 
 def read_facts(model: str, registry: Registry) -> ModelFacts:
@@ -86,4 +86,4 @@ def _config_of(family: ModelFamily) -> Mapping[str, Any]:
         return told
     with TemporaryDirectory(prefix="rlcore-plan-") as folder:
         Part(name=family.name, factory=str(family.preset)).load()(folder, 0)
-        return config_in(folder, str(family.preset))
+        return read_config_file(folder, str(family.preset))

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from rlcore import ConfigError, Kind, Part, Registry, TrainerConfig
+from rlcore import ConfigError, Kind, Part, Registry, TrainerConfig, TrainsOn, UserError
 from rlcore_cli.program import Program, RunFile as ProgramRunFile
 from rlcore_plan import tables
 from rlcore_toolkit import GB, Machines, Plan, Planner, PlanQuestion, RunFile, gpu_engine
@@ -119,7 +119,8 @@ def plan(program: Program, /, model: str | None, config: Path | None, gpus: int 
     elif config is not None:
         tables.show_judged(name, answer, explain=given["explain"])
     else:
-        printed = {"explain": given["explain"], "command": command, "less": _less(given)}
+        less = _less(given, question) if all(layout.reason for layout in answer.layouts) else ""
+        printed = {"explain": given["explain"], "command": command, "less": less}
         tables.show_layouts(name, machines, answer, given["show"], **printed)
     if all(layout.reason for layout in answer.layouts):
         click.get_current_context().exit(NOTHING_FITS)
@@ -166,13 +167,26 @@ def _settings(model: str, given: Mapping[str, Any], program: Program) -> dict[st
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _less(given: Mapping[str, Any]) -> str:
-    """What needs less memory on the same GPUs, of what was not asked for."""
-    tokens = given["tokens_per_rank"] or 8192
+def _less(given: Mapping[str, Any], question: PlanQuestion) -> str:
+    """What needs less memory on the same GPUs, of what was not asked for and a run accepts."""
+    file = question.file
+    is_of_pairs = file.recipe is not None and file.recipe.trains_on is TrainsOn.PAIRS
+    tokens, least = int(file.value("tokens_per_rank")), file.longest * (2 if is_of_pairs else 1)
     is_least = given["lora_rank"] and given["trainer"] == "fsdp"
-    ways = [] if is_least else ["an adapter (--trainer fsdp --lora.rank 32)"]
-    ways += [f"smaller micro-batches (--tokens-per-rank {tokens // 2})"] if tokens > 2048 else []
+    ways = [] if is_least or not _takes_adapter(question) else ["an adapter (--trainer fsdp --lora.rank 32)"]
+    fewer = max(tokens // 2, least)
+    ways += [f"smaller micro-batches (--tokens-per-rank {fewer})"] if fewer < tokens else []
     return " and ".join(ways)
+
+
+def _takes_adapter(question: PlanQuestion) -> bool:
+    """Whether the trainer fsdp trains an adapter of the model."""
+    file = question.file.but(trainer="fsdp", **{"lora.rank": 32})
+    try:
+        _planner(file.registry, "fsdp").search(replace(question, file=file))
+    except UserError:
+        return False
+    return True
 
 
 def _command(settings: Mapping[str, Any]) -> str:

@@ -134,8 +134,8 @@ class FunctionReward:
         columns.update({name: value for name, value in whole.items() if name in self._names})
         [answers] = self._called([columns])
         if not isinstance(answers, Iterable) or isinstance(answers, str | Mapping):
-            found = type(answers).__name__
-            raise ValueError(f"it returned a {found}; expected a list with a number for each sample.")
+            found = "None" if answers is None else f"a {type(answers).__name__}"
+            raise ValueError(f"it returned {found}; expected a list with a number for each sample.")
         return [replace(score, parts={**logged, **score.parts}) for score in map(_of_group, answers)]
 
     def _called(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
