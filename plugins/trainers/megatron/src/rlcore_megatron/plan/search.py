@@ -94,7 +94,7 @@ def _chosen(facts: ModelFacts, layout: Layout, run: Run, machines: Machines, cho
     """`layout` with the least that makes it fit."""
     for changed, way in _ways(layout, run, choices.recompute):
         candidate = judge(facts, changed, way, machines)
-        if candidate.fits and choices.engines:
+        if candidate.fits and any(choices.engines.values()):
             candidate = served(facts, changed, way, machines, choices)
         if candidate.fits or candidate.needs is None:
             break
