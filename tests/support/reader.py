@@ -42,7 +42,6 @@ from rlcore_testing.token_engine import greeted
 
 NOT_HERE = {
     "docker": "needs a container runtime",
-    "caddy": "needs a public name and its certificate",
     "ray stop": "ends every Ray of this host, that of another test too",
     "wandb": "needs an account; tests of the tracker write offline",
     "MLFLOW_ALLOW_FILE_STORE=true mlflow": "another project's page; tests of the tracker read its files",

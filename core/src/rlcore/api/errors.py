@@ -160,5 +160,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     word = name.lstrip("-").lower()
     swapped = [candidate for candidate in bare if sorted(candidate) == sorted(word)]  # what fast fingers do
     near = swapped or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
-    near = near or [candidate for candidate in bare if len(word) > 1 and candidate.startswith(word)]
+    begun = [candidate for candidate in bare if len(word) > 1 and candidate.startswith(word)]
+    near = near or sorted(begun, key=len)
     return f" Did you mean {bare[near[0]]!r}?" if near else ""
