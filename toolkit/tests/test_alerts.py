@@ -44,3 +44,9 @@ def test_log_probs_that_cannot_be_compared_have_no_gap() -> None:
         )
         == []
     )
+
+
+def test_a_policy_that_nothing_asks_is_told_once() -> None:
+    key, other = "policy.critic/updates", "policy.judge/updates"
+    assert found(*[{key: 0.0, other: 1.0}] * 9) == [("idle critic", 5)]
+    assert found(*[{key: 0.0}] * 4, {key: 1.0}, *[{key: 0.0}] * 4) == []

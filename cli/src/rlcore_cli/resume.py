@@ -28,6 +28,12 @@ def check_same_past(old: Resolved, new: Resolved) -> None:
             f"{length}: with --lr-schedule {old.run.optimizer.lr_schedule} the learning rate of the steps "
             "already taken depends on it; leave the flag out."
         )
+    # One without settings of its own has no line of them.
+    for name in sorted({*old.run.policies} ^ {*new.run.policies}):
+        raise ConfigError(
+            f"--policy.{name}: the run was started with the further policies {[*old.run.policies]} and "
+            f"cannot go on with {[*new.run.policies]}; leave it as it was."
+        )
     trainer = new.trainer.config
     tables = [trainer.table, *(f"{role}.{trainer.table}" for role in ROLES)]
     free = FREE | {f"{table}.{name}" for table in tables for name in trainer.layout_fields}

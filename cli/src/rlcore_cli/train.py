@@ -176,6 +176,9 @@ def _run(program: Program, file: Layer | None, flags: Layer, params: options.Par
         source = of_checkpoint(checkpoint_of(run_dir), resolved.model)
         resolved.trainer.build().to_hf(source, export, _unseen)
         click.echo(f"{export}: the model, as transformers and engines load it.", err=params["as_json"])
+        for name in resolved.run.policies:
+            more = f"rlcore export {shlex.quote(str(run_dir))} OUT --policy {name}"
+            click.echo(f"that is the run's own policy; for {name!r}: {more}", err=params["as_json"])
 
 
 def _lost_settings(file: Layer, selection: Selection) -> list[str]:

@@ -12,7 +12,7 @@ from templates import shipped, tokenizer
 from rlcore import answer_of
 from rlcore.api import part
 from rlcore.api.config import Config
-from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError
+from rlcore.api.errors import DataError, NotFiniteError, PluginError, RlcoreError
 from rlcore.api.generation import ClosableGenerator, GenerationContext, Generator, GroupGenerator
 from rlcore.api.part import Part, part_name
 from rlcore.api.run_config import RunConfig
@@ -20,9 +20,10 @@ from rlcore.api.types import GenerationStatus, Group, Prompt, RewardStatus, Samp
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.rollout.context import EngineContext
 from rlcore.rollout.draw import Draw, GroupOutcome, Versions, new_samples
-from rlcore.rollout.generators import build_generator, check_generated
+from rlcore.rollout.generators import build_generator, check_generated, check_policies
 from rlcore.rollout.pipeline import GroupPipeline
 from rlcore_sampling.tally import Tally
+from rlcore_single_turn.config import SingleTurnConfig
 from rlcore_testing.generators import GeneratorConformance
 from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
@@ -217,3 +218,26 @@ def test_an_odd_sample_of_a_group_is_named(
 def test_a_log_prob_that_is_not_trained_on_may_be_anything() -> None:
     made = [[of_three()], [of_three(1, log_probs=(-1.0, math.nan))]]
     check_generated("even", made, [sample for [sample] in made], vocabulary=9)
+
+
+def test_prompts_name_the_policies_of_the_run() -> None:
+    names: list[Any] = ["critic", None, ""]
+    prompts = [Prompt(prompt_id=f"row-{n}", text="?", metadata={"who": n_}) for n, n_ in enumerate(names)]
+    config = SingleTurnConfig(policy_key="who")
+    assert [config.policy_of(prompt) for prompt in prompts] == names
+    check_policies(config, ["critic"], prompts)
+    check_policies(Config(), ["critic"], [])
+    with pytest.raises(DataError, match="'row-0' names the policy 'critic'; expected one of 'judge'"):
+        check_policies(config, ["judge"], prompts)
+    with pytest.raises(DataError, match="None of the first 2 prompts names a policy; expected"):
+        check_policies(config, ["critic"], prompts[1:])
+
+
+def test_a_frozen_adapter_may_sample_what_is_not_trained_on() -> None:
+    frozen = (Span(start=0, version=0, adapter="frozen"),)
+    masked = of_three(1, spans=frozen, loss_mask=(0, 0), log_probs=(0.0, 0.0))
+    check_generated("even", [[masked]], [masked], vocabulary=9)
+    assert (masked.adapters, masked.policy) == (frozenset(), "frozen")
+    live = of_three(1, spans=frozen)
+    with pytest.raises(PluginError, match="with live tokens of 'frozen'"):
+        check_generated("odd", [[live]], [live], vocabulary=9)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -87,6 +87,22 @@ _RULES = (
 )
 
 
+def _idle(key: str) -> _Rule:
+    """The rule of a policy beside the run's own, by the metric that counts its optimizer steps."""
+    name = key.removeprefix("policy.").removesuffix("/updates")
+    sentence = (
+        f"The policy {name!r} does not learn: in each of the {{steps}} steps up to step {{last}} no sample "
+        f"was its own ({key}); let the generator ask it."
+    )
+    return _Rule(f"idle {name}", key, lambda row, _: row.get(key) == 0, sentence)
+
+
+def _rules(row: Row) -> Iterator[_Rule]:
+    """The rules of every run, and one for each further policy."""
+    yield from _RULES
+    yield from (_idle(key) for key in row if key.startswith("policy.") and key.endswith("/updates"))
+
+
 class Alerts:
     """The alerts of one run, `found` by name: the newest of each.
 
@@ -106,7 +122,7 @@ class Alerts:
     def add(self, row: Row) -> list[Alert]:
         """Look at the metrics of the next step. Returns the alerts that begin with it."""
         begun = []
-        for rule in _RULES:
+        for rule in _rules(row):
             step, value = int(_value(row, "step")), _value(row, rule.key)
             if not math.isfinite(value):
                 continue  # as in the row of an evaluation

@@ -30,10 +30,13 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def _groups_equal(samples: Iterable[Sample]) -> dict[str, float]:
-    """The share of groups whose rewards are all equal, over groups of several rollouts; empty without one."""
-    groups: dict[int, dict[str, float]] = {}
+    """The share of groups whose rewards are all equal, over groups of several rollouts; empty without one.
+
+    The samples of each policy are a group of their own.
+    """
+    groups: dict[tuple[int, str], dict[str, float]] = {}
     for sample in samples:
         if sample.score is not None:
-            groups.setdefault(sample.group_id, {})[sample.rollout_id] = sample.score.value
+            groups.setdefault((sample.group_id, sample.policy), {})[sample.rollout_id] = sample.score.value
     equal = [len(set(rewards.values())) == 1 for rewards in groups.values() if len(rewards) > 1]
     return {"rollout/groups_equal": fmean(equal)} if equal else {}

@@ -17,7 +17,7 @@ from rlcore.api.columns import Column, Input, TopTokens, TrainsOn
 from rlcore.api.config import Config
 from rlcore.api.run_config import RunConfig
 from rlcore.api.tokens import Tokenizer
-from rlcore.api.types import Prompt
+from rlcore.api.types import Json, Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,27 @@ class PartConfig(Config):
 
 
 class GeneratorConfig(PartConfig):
-    """Kind `generator`, for one that declares columns. Others derive from `Config` or `PartConfig`."""
+    """Kind `generator`, for one that declares columns, or what it does with policies.
+
+    Others derive from `Config` or `PartConfig`.
+    """
 
     columns: ClassVar[Mapping[str, Column]] = {}
     """Those of its `Sample.extras` that are more than a number for each sample or response token."""
+
+    @property
+    def policy_advice(self) -> str | None:
+        """What to change so that its requests name policies (`Request.adapter`); None: they may already.
+
+        rlcore refuses `[policy.NAME]` with it. A generator whose config has another base may name them.
+        """
+        return "choose another --generator"
+
+    def policy_of(self, prompt: Prompt) -> Json:
+        """The policy that the metadata of `prompt` name, if it reads such; None: it leaves that open. rlcore
+        refuses a name that the run does not have before it starts.
+        """
+        return None
 
 
 class GroupConfig(PartConfig):

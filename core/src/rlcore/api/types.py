@@ -244,17 +244,18 @@ class Sample:
 
     @property
     def adapters(self) -> frozenset[str]:
-        """The adapters that sampled live tokens, of which there may be one; of a single span, its own."""
-        if len(self.spans) < 2:
-            return frozenset(span.adapter for span in self.spans)
-        ends = [span.start for span in self.spans[1:]] + [len(self.response_ids)]
+        """The adapters that sampled live tokens, of which there may be one."""
+        ends = [*(span.start for span in self.spans), len(self.response_ids)][1:]
         runs = zip(self.spans, ends, strict=True)
         return frozenset(span.adapter for span, end in runs if any(self.loss_mask[span.start : end]))
 
     @property
     def policy(self) -> str:
-        """The name of the policy that is trained on it (`[policy.NAME]`); empty: the run's own."""
-        return next(iter(self.adapters), "")
+        """The name of the policy that is trained on it (`[policy.NAME]`); empty: the run's own.
+
+        Without live tokens, the adapter that sampled it all the same, which may be none of the run's.
+        """
+        return next(iter((*self.adapters, *(span.adapter for span in self.spans))), "")
 
     @property
     def versions(self) -> frozenset[int]:

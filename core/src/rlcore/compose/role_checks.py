@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from rlcore.api.columns import REPLAYS, Input, TopTokens, TrainsOn
 from rlcore.api.config import flag_name
 from rlcore.api.optimizer import OptimizerOptions
-from rlcore.api.part_config import BatchConfig
+from rlcore.api.part_config import BatchConfig, GeneratorConfig
 from rlcore.api.records import Kind
 from rlcore.api.roles import BASE, START
 from rlcore.api.run_config import RunConfig
@@ -103,6 +103,9 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
         "--value-loss": resolved.value_loss and resolved.value_loss.name,
         **{flag_name(name): getattr(run.loss, name) for name in REPLAYS},
     }
+    generator, advice = resolved.generator, None
+    if resolved.samples and isinstance(generator.config, GeneratorConfig):
+        advice = generator.config.policy_advice
     for name, policy in run.policies.items():
         found = f"--policy.{name}: found a further policy"
         if not run.lora.is_on or run.lora.publish == "merged":
@@ -117,6 +120,8 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
         peak = run.of_policy(name).optimizer.lr
         if run.optimizer.min_lr > peak:
             yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --policy.{name}.lr ({peak:g})."
+        if advice:
+            yield f"{found}, but the generator {generator.name!r} asks none by its name; {advice}."
 
 
 def role_table_complaints(resolved: Resolved) -> Iterator[str]:

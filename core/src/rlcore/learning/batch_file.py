@@ -1,7 +1,7 @@
 """A train batch as a safetensors file, with JSON about it in the header."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,11 +42,13 @@ def save_batch(batch: TrainBatch, path: Path, about: Mapping[str, Json] | None =
         safetensors.torch.save_file(whole, draft, {ABOUT: header})
 
 
-def save_rollout(run_dir: Path, rollout: Rollout, batch: TrainBatch) -> None:
-    """Write `batch`, made from `rollout`, as `rollouts/STEP.safetensors`."""
+def save_rollout(run_dir: Path, rollout: Rollout, batch: TrainBatch, policies: Iterable[str] = ()) -> None:
+    """Write `batch`, made from `rollout`, as `rollouts/STEP.safetensors`. `policies`: those beside the run's
+    own, by number.
+    """
     metrics = {name: value for name, value in rollout.metrics.items() if not name.startswith("time/")}
     save_batch(
         batch,
         run_dir / ROLLOUTS / f"{rollout.step}.safetensors",
-        {"step": rollout.step, "version": rollout.version, "metrics": metrics},
+        {"step": rollout.step, "version": rollout.version, "metrics": metrics, "policies": [*policies]},
     )

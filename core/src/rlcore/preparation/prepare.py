@@ -33,7 +33,7 @@ from rlcore.preparation.eval_sets import PreparedEval, asked_for, held_out, prom
 from rlcore.preparation.prepared import Prepared, Served
 from rlcore.preparation.role_models import check_same, prepare_frozen, role_specs
 from rlcore.preparation.run_folder import MODEL_DIR
-from rlcore.rollout.generators import Generators
+from rlcore.rollout.generators import Generators, check_policies
 from rlcore.rollout.scoring import check_scored, check_vocabulary
 from rlcore.weights.weights_check import check_weights
 
@@ -148,6 +148,7 @@ def _checked_data(
     generators = _generators(resolved)
     if resolved.samples:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
+        check_policies(resolved.generator.config, run.policies, prompts.train)
     data_checks.check_evals(generators, resolved, evals, encoder)
     check_scored(run.scorers, prompts.train)
     check_vocabulary(run, encoder.tokenizer)

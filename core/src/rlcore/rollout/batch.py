@@ -61,7 +61,7 @@ def to_batch(
     rollout = _dense(sample.rollout_id for sample in samples)
     per_token = {"loss_mask": torch.from_numpy(mask)}
     numbers = {name: number for number, name in enumerate(["", *policies])}
-    policy = torch.tensor([numbers[sample.policy] for sample in samples]) if policies else None
+    policy = torch.tensor([numbers.get(sample.policy, 0) for sample in samples]) if policies else None
     per_sample = {
         "position": torch.arange(len(samples)),
         "group": group,

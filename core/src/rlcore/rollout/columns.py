@@ -157,12 +157,14 @@ def for_trackers(
     if not columns and not hidden:
         return list(samples)
     parts: dict[str, dict[str, Iterator[Tensor]]] = {}
+    # What a frozen adapter sampled, of which nothing is trained on, is among the run's own.
+    policies = [sample.policy if sample.policy in columns else "" for sample in samples]
     for policy, own in columns.items():
-        lengths = [len(sample.response_ids) for sample in samples if sample.policy == policy]
+        lengths = [len(s.response_ids) for s, whose in zip(samples, policies, strict=True) if whose == policy]
         parts[policy] = {name: iter(column.split(lengths)) for name, column in own.items()}
     shown = []
-    for sample in samples:
+    for sample, policy in zip(samples, policies, strict=True):
         extras = {name: value for name, value in sample.extras.items() if name not in hidden}
-        extras |= {name: next(part).tolist() for name, part in parts.get(sample.policy, {}).items()}
+        extras |= {name: next(part).tolist() for name, part in parts.get(policy, {}).items()}
         shown.append(sample.but(extras=extras))
     return shown

@@ -5,16 +5,28 @@ import inspect
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, SupportsIndex
 
 import numpy as np
 
-from rlcore.api.errors import NotFiniteError, PluginError, RlcoreError, described, located, one_line, returned
+from rlcore.api.config import Config
+from rlcore.api.errors import (
+    DataError,
+    NotFiniteError,
+    PluginError,
+    RlcoreError,
+    described,
+    located,
+    one_line,
+    returned,
+)
 from rlcore.api.generation import CheckingGenerator, ClosableGenerator, Generator
 from rlcore.api.packed import PackedFlags, PackedFloats, PackedInts
 from rlcore.api.part import Part, built, keep_name, kept_name
-from rlcore.api.tokens import Tokenizer
+from rlcore.api.part_config import GeneratorConfig
+from rlcore.api.tokens import CHECKED_AHEAD, Tokenizer
 from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Sample, Span
 from rlcore.rollout.draw import UNUSABLE
 from rlcore.rollout.score_check import Failure, as_float, checked_score
@@ -141,6 +153,25 @@ def check_generated(
                 if part.prompt_ids is not sample.prompt_ids:
                     rows.append((part, part.prompt_ids))
     _check_tokens(whose, usable, rows, vocabulary)
+
+
+def check_policies(config: Config, policies: Collection[str], prompts: Iterable[Prompt]) -> None:
+    """`DataError` where one of the first `CHECKED_AHEAD` prompts names another policy than `policies` and the
+    run's own, or where none of them names any although the generator's `config` reads the names.
+    """
+    if not (policies and isinstance(config, GeneratorConfig) and config.policy_advice is None):
+        return
+    named = [(one.prompt_id, config.policy_of(one)) for one in islice(prompts, CHECKED_AHEAD)]
+    expected = f"one of {', '.join(map(repr, policies))}"
+    for prompt_id, name in named:
+        if not (name is None or name in ("", *policies)):
+            raise DataError(
+                f"The prompt {prompt_id!r} names the policy {name!r}; expected {expected}, or none."
+            )
+    if not any(name for _, name in named):
+        raise DataError(
+            f"None of the first {len(named)} prompts names a policy; expected {expected} in some."
+        )
 
 
 def _fault(whose: str, part: Sample, found: str, expected: str) -> PluginError:

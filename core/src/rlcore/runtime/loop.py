@@ -206,7 +206,7 @@ class Loop(RolloutLoop):
         else:
             batch = self.prepared.batch_of(groups, self.state.version)
             if self.producer.samples and self.prepared.saves_rollout(rollout.step):
-                save_rollout(self.prepared.run_dir, rollout, batch)
+                save_rollout(self.prepared.run_dir, rollout, batch, self._run.policies)
         if self._run.optimizer.balance == "flops":
             facts = self.prepared.facts
             assert facts is not None, "checked before the run"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore import Component, Config, Group, Prompt, RunConfig, Score
+from rlcore import Component, Config, Group, Prompt, RunConfig, Score, Span
 from rlcore_grpo import plugin
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import (
@@ -119,6 +119,15 @@ def test_zero_std_counts_rollouts(rewards: tuple[float, ...], rollouts: str, kep
     samples = zip(whole.samples, rollouts, strict=True)
     split = replace(whole, samples=tuple(replace(sample, rollout_id=rollout) for sample, rollout in samples))
     assert (ZeroStd(Config()).judge(split).group is not None) is kept
+
+
+@pytest.mark.parametrize(("rewards", "kept"), [((1.0, 1.0, 0.0, 0.0), False), ((1.0, 1.0, 0.0, 0.5), True)])
+def test_zero_std_judges_each_policy(rewards: tuple[float, ...], kept: bool) -> None:
+    whole = group(*rewards)
+    spans = [(Span(start=0, version=0, adapter=name),) for name in ("", "", "critic", "critic")]
+    samples = zip(whole.samples, spans, strict=True)
+    mixed = replace(whole, samples=tuple(replace(sample, spans=of) for sample, of in samples))
+    assert (ZeroStd(Config()).judge(mixed).group is not None) is kept
 
 
 KINDS = ("advantage", "loss", "filter")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore import Callback, ConfigError, Kind, RunControl
+from rlcore import Callback, ConfigError, Kind, RunConfig, RunControl
 from rlcore.plugins.registry import check
 from rlcore_stop_at import plugin
 from rlcore_stop_at.callbacks import AdaptiveKl, ReduceLr, StopAt
@@ -120,3 +120,9 @@ def test_adaptive_kl() -> None:
     again = AdaptiveKl(AdaptiveKlConfig(target=0.02, gain=0.5))
     again.load(json.loads(json.dumps(callback.state())))
     assert kl_scales(again, [0.02]) == [found[-1]]
+
+
+def test_adaptive_kl_steers_one_policy() -> None:
+    run = RunConfig.model_validate({"kl": {"kl_coef": 0.1}, "policy": {"critic": {}}})
+    [said] = AdaptiveKlConfig(target=0.1).complaints("adaptive_kl", run, ())
+    assert said.endswith("but there is --policy.critic; leave one out.")

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +11,10 @@ from refusals import Case, cases
 from runs import run_of
 
 from rlcore import ConfigError, DataError, Part, Rollout, TrainBatch
+from rlcore.api.run_config import RunConfig
 from rlcore.learning.batch_file import save_batch, save_rollout
 from rlcore_saved.config import SavedConfig
-from rlcore_saved.producer import SavedRollouts
+from rlcore_saved.producer import SavedRollouts, saved_producer
 from rlcore_testing.producers import ProducerConformance
 
 BATCH = TrainBatch(
@@ -108,3 +111,13 @@ def test_given_responses_are_not_saved_rollouts() -> None:
         ConfigError, match="'saved', which does not make the rollouts of a synchronous run on"
     ):
         run_of("sft", {"producer": "saved", "producer.path": "whole"})
+
+
+def test_samples_of_other_policies_are_refused(tmp_path: Path) -> None:
+    save_rollout(tmp_path, Rollout(step=1, version=0, groups=(), metrics={}), BATCH, ["critic"])
+    config = SavedConfig(path=str(tmp_path))
+    context: Any = SimpleNamespace(run=RunConfig.model_validate({"policy": {"critic": {}}}), vocabulary=4)
+    saved_producer(config, context)
+    context.run = RunConfig.model_validate({"policy": {"judge": {}}})
+    with pytest.raises(DataError, match=r"1\.safetensors: has samples of the further policies \['critic'\]"):
+        saved_producer(config, context)

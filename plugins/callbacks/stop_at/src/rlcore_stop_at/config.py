@@ -56,3 +56,9 @@ class AdaptiveKlConfig(PartConfig):
         """It multiplies the coefficient, so that there must be one."""
         if not run.kl.kl_coef:
             yield f"--callback: found {name!r}, which steers --kl-coef, but that is 0; expected more than 0."
+        if run.policies:
+            policy = next(iter(run.policies))
+            yield (
+                f"--callback: found {name!r}, which reads the KL of one policy and would steer all by it, "
+                f"but there is --policy.{policy}; leave one out."
+            )

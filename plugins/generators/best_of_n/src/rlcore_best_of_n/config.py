@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlcore import Config
+from rlcore import GeneratorConfig
 
 
-class BestOfNConfig(Config):
+class BestOfNConfig(GeneratorConfig):
     """How many candidates, and which is kept."""
 
     n: int = Field(4, ge=2, le=1024, description="candidates for each sample of a group")

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from rlcore import Config, Json, RewardConfig, absolute_path
+from rlcore import Config, GeneratorConfig, Json, RewardConfig, absolute_path
 
 
-class TurnsConfig(Config):
+class TurnsConfig(GeneratorConfig):
     """The limits of an episode."""
 
     max_environments: int | None = Field(

@@ -6,11 +6,11 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlcore import Neighbor, PartConfig, RunConfig, absolute_path
+from rlcore import GeneratorConfig, Neighbor, RunConfig, absolute_path
 from rlcore_toolkit import ToolFormat
 
 
-class SessionConfig(PartConfig):
+class SessionConfig(GeneratorConfig):
     """Which agent, and how far it may go."""
 
     agent: str = Field(

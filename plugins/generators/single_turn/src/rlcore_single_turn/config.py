@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rlcore import PartConfig
+from rlcore import GeneratorConfig, Json, Prompt
 
 if TYPE_CHECKING:
     from rlcore import Neighbor, RunConfig
 
 
-class SingleTurnConfig(PartConfig):
+class SingleTurnConfig(GeneratorConfig):
     """Who answers."""
 
     policy_key: str = Field(
@@ -28,3 +28,12 @@ class SingleTurnConfig(PartConfig):
                 f"--generator.policy-key: found {self.policy_key!r}, but the run has one policy; add "
                 "--policy.NAME.lr, or leave it out."
             )
+
+    @property
+    def policy_advice(self) -> str | None:
+        """A key."""
+        return None if self.policy_key else "add --generator.policy-key KEY"
+
+    def policy_of(self, prompt: Prompt) -> Json:
+        """What the metadata have under the key; a null names none."""
+        return prompt.metadata.get(self.policy_key) if self.policy_key else None

@@ -19,12 +19,13 @@ class SingleTurn:
 
     async def generate_group(self, ctx: GenerationContext, samples: Sequence[Sample]) -> list[Sample]:
         """One request for all samples, which share their prompt; the first one's seed stands for all."""
-        first, key = samples[0], self._config.policy_key
+        first = samples[0]
+        policy = self._config.policy_of(first.prompt)
         completions = await ctx.complete(
             first.prompt_ids,
             n=len(samples),
             seed=first.seed,
             rid=f"{first.rollout_id}-{first.attempt}",
-            adapter=str(first.prompt.metadata.get(key, "")) if key else "",
+            adapter="" if policy is None else str(policy),
         )
         return [answered(sample, done) for sample, done in zip(samples, completions, strict=True)]

@@ -4,10 +4,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlcore import Config
+from rlcore import GeneratorConfig
 
 
-class ToolsConfig(Config):
+class ToolsConfig(GeneratorConfig):
     """Which tools, and the limits of their use."""
 
     function: tuple[str, ...] = Field(

@@ -14,8 +14,14 @@ from rlcore_saved.config import SavedConfig
 
 
 def saved_producer(config: SavedConfig, context: ProducerContext) -> Producer:
-    """The producer of a run."""
-    return SavedRollouts(files=config.files(), vocabulary=context.vocabulary)
+    """The producer of a run. `DataError` where a file is of other policies than the run's."""
+    files, expected = config.files(), [*context.run.policies]
+    for file in files:
+        if (found := read_about(file).get("policies", [])) != expected:
+            raise DataError(
+                f"{file}: has samples of the further policies {found}, expected those of the run, {expected}."
+            )
+    return SavedRollouts(files=files, vocabulary=context.vocabulary)
 
 
 @dataclass(frozen=True, kw_only=True)
