@@ -94,7 +94,7 @@ def _generate(decoder: Any) -> None:
 def test_an_engine_holds_what_is_planned(name: str, dtype: str, tmp_path: Path) -> None:
     """Of latent attention the latents, as SGLang does."""
     served = Weights(_made(name, tmp_path), torch_dtype(dtype), None)
-    decoder: Any = served.decoder
+    decoder: Any = served.decoder.decoders[""]
     _generate(decoder)
     storages = [tensor.untyped_storage() for tensor in served.model.state_dict().values()]
     held = sum({one.data_ptr(): one.nbytes() for one in storages}.values())
