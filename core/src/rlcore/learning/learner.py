@@ -66,9 +66,8 @@ class Learner:
         coef = run.kl.distill_coef
         self._estimator = WithTeacher(estimator, coef) if coef and estimator else estimator
         self._settings = settings
-        self._suffix = (
-            f"-{settings.policy}" if settings.policy else ""
-        )  # of files, which policies must not share
+        # Of files, which policies must not share.
+        self._suffix = f"-{settings.policy}" if settings.policy else ""
         self._run = run
         self._forwards = Forwards(policy, settings, reference=reference, teacher=teacher, critic=critic)
         self._objective = Objective(
