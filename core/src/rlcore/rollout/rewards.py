@@ -72,7 +72,7 @@ class RewardPool:
         self._forks = ConnectedForks(prepare, f"{reward_worker.__name__}:work", [memory_gib])
         self._workers = [_Worker(self._forks, self._name, timeout) for _ in range(workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
-        self._waiting: deque[_Group] = deque()
+        self._waiting: deque[_PendingGroup] = deque()
         # The event loop holds its tasks weakly: without these names one could be collected before it
         # ends.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,7 +102,7 @@ class RewardPool:
         """
         # They are megabytes that no reward can use.
         sent = [sample.but(engine_columns={}) if sample.engine_columns else sample for sample in samples]
-        group = _Group(sent)
+        group = _PendingGroup(sent)
         self._waiting.append(group)
         self._serve_soon()
         outcomes = await group.outcomes
@@ -152,12 +152,12 @@ class RewardPool:
         for _ in taken:
             self._serve_soon()
 
-    def _taken(self, worker: "_Worker") -> "list[_Group]":
+    def _taken(self, worker: "_Worker") -> "list[_PendingGroup]":
         """A group, or several where they take so little time that asking for each takes longer."""
         # No more than its share, or other workers would have nothing to do.
         fair = math.ceil(len(self._waiting) / len(self._workers))
         count = min(fair, MOST_AT_ONCE if worker.is_quick else 1)
-        taken: list[_Group] = []
+        taken: list[_PendingGroup] = []
         tokens = 0
         while count and tokens < MOST_TOKENS:
             count -= 1
@@ -189,7 +189,7 @@ class RewardPool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class _PendingGroup:
     """A group to judge, and what comes of it; cancelled where nobody waits for that any more."""
 
     samples: list[Sample]
@@ -231,7 +231,7 @@ class _Worker:
         with self._busy():
             await self._start()
 
-    async def judge(self, groups: deque[_Group]) -> None:
+    async def judge(self, groups: deque[_PendingGroup]) -> None:
         """Answers `groups` with their scores, or the reason why there are none, and takes them away.
 
         The group over which the process ends has none; those behind it stay. An unforeseen error is that of
@@ -308,7 +308,7 @@ class _Worker:
         if child is not None:
             child.close()
 
-    async def _ask(self, groups: deque[_Group]) -> None:
+    async def _ask(self, groups: deque[_PendingGroup]) -> None:
         begin, count, self.is_quick = time.monotonic(), len(groups), False
         try:
             await self._exchange(groups)
@@ -321,7 +321,7 @@ class _Worker:
             ended = await self._end(EXIT_GRACE_S)
             groups.popleft().failed("died", f"the reward's process ended ({ended})")
 
-    async def _exchange(self, groups: deque[_Group]) -> None:
+    async def _exchange(self, groups: deque[_PendingGroup]) -> None:
         """Sends `groups`, and answers each as its scores come."""
         child = self._child
         assert child is not None
@@ -349,7 +349,7 @@ class _Worker:
         return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
-def _messages(groups: deque[_Group]) -> list[bytes]:
+def _messages(groups: deque[_PendingGroup]) -> list[bytes]:
     """What is sent for each of `groups`; one that cannot be sent fails, and is taken away."""
     messages: list[bytes] = []
     for group in tuple(groups):
