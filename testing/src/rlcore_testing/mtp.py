@@ -38,7 +38,7 @@ def publish_mtp(path: Path) -> dict[str, Tensor]:
     }
     tensors |= {f"model.layers.{layer}.{name}": tensor for name, tensor in own.items()}
     config |= {"num_hidden_layers": layer, "num_nextn_predict_layers": 1}
-    for name in ("layer_types", "mlp_layer_types"):
+    for name in ("layer_types", "mlp_layer_types", "indexer_types"):
         if config.get(name):
             config[name] = config[name][:layer]
     for file in [*path.glob("*.safetensors"), *path.glob("*.index.json")]:

@@ -1,4 +1,4 @@
-"""The layer for multi-token prediction of GLM-4.5 and GLM-4.7-Flash."""
+"""The layer for multi-token prediction of GLM-4.5, GLM-4.7-Flash and GLM-5."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import Glm4MoeConfig, Glm4MoeLiteConfig, PretrainedConfig
+from transformers import Glm4MoeConfig, Glm4MoeLiteConfig, GlmMoeDsaConfig, PretrainedConfig
 
 from rlcore import ModelSpec, OptimizerSettings, Part, even_shares
 from rlcore_megatron.mcore import parallel
@@ -42,6 +42,7 @@ LATENT: dict[str, Any] = {
     "qk_rope_head_dim": 8,
     "v_head_dim": 14,
 }
+INDEX: dict[str, Any] = {"index_topk": 3, "index_n_heads": 12, "index_head_dim": 12}
 MODELS: dict[str, tuple[Part, PretrainedConfig]] = {
     "GLM-4.5, tied": (
         Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge"),
@@ -50,6 +51,10 @@ MODELS: dict[str, tuple[Part, PretrainedConfig]] = {
     "GLM-4.7-Flash": (
         Part(name="glm4_moe_lite", factory="rlcore_glm.lite:GlmMoeLiteBridge"),
         Glm4MoeLiteConfig(**SHAPE, **LATENT, num_key_value_heads=4, tie_word_embeddings=False),
+    ),
+    "GLM-5": (
+        Part(name="glm5", factory="rlcore_glm.sparse:GlmSparseBridge"),
+        GlmMoeDsaConfig(**SHAPE, **LATENT, **INDEX, num_key_value_heads=4, tie_word_embeddings=False),
     ),
 }
 PP2 = {"pipeline_model_parallel_size": 2}
@@ -70,7 +75,8 @@ def _step(
     with torch.no_grad():
         for chunk in role.built.chunks:
             for parameter in chunk.parameters():
-                parameter.copy_(vars(parameter)["main_grad"])
+                if parameter.requires_grad:  # an indexer is frozen
+                    parameter.copy_(vars(parameter)["main_grad"])
     gradients = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
     parallel.stop()
     return step.extras["mtp_loss"], weights, gradients
@@ -93,7 +99,7 @@ def test_it_learns_by_the_formula_and_is_published_as_it_was(model: str, tmp_pat
         assert weights.keys() == source.keys() - copies
         assert all(torch.equal(source[name], tensor) for name, tensor in weights.items())
         for name, gradient in gradients.items():
-            if name.endswith("e_score_correction_bias"):  # a buffer
+            if name.endswith("e_score_correction_bias") or ".indexer." in name:  # a buffer, or frozen
                 continue
             assert gradient.abs().max() > 1e-4, name
             bound = 1e-5 * (1 + float(gradient.abs().max()))

@@ -9,7 +9,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import PretrainedConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3NextConfig
+from transformers import (
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+    Qwen3NextConfig,
+)
 
 from rlcore import ModelSpec, OptimizerSettings, Part
 from rlcore_megatron.mcore import parallel
@@ -40,6 +46,10 @@ PLAIN = {name: MIXED[name] for name in MIXED if not name.startswith(("linear_", 
 MODELS: dict[str, tuple[str, PretrainedConfig]] = {
     "next:NextBridge": ("qwen3_next", Qwen3NextConfig(**MIXED, **EXPERTS)),
     "qwen3_5:DenseBridge": ("qwen3_5", Qwen3_5TextConfig(**MIXED)),
+    "qwen3_5:SparseBridge": (
+        "qwen3_5_moe",
+        Qwen3_5MoeTextConfig(**{k: v for k, v in MIXED.items() if k != "intermediate_size"}, **EXPERTS),
+    ),
     "mimo:MimoBridge": ("mimo", Qwen2Config(**PLAIN)),
 }
 NAMES = {

@@ -205,10 +205,9 @@ class MtpLoss:
 
     def has_finite_gradients(self) -> bool:
         """Whether every gradient of the layer is finite, on all ranks. Collective over all of them."""
-        gradients = (
-            [vars(param)["main_grad"] for param in self._last.mtp.parameters()] if self.is_here else []
-        )
-        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        parameters = self._last.mtp.parameters() if self.is_here else ()
+        learned = [vars(one)["main_grad"] for one in parameters if one.requires_grad]  # an indexer may not be
+        finite = all(bool(torch.isfinite(gradient).all()) for gradient in learned)
         if dist.get_world_size() == 1:
             return finite
         everywhere = torch.tensor(int(finite), device=device())
