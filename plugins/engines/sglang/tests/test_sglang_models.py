@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import ModelError
-from rlcore_sglang.models import FLASH, GPT_OSS, LATENT, MINIMAX, PUBLISHED, check_model
+from rlcore_sglang.models import FLASH, GLM5, LATENT, MINIMAX, ON_GPUS, PUBLISHED, SPARSE, check_model
 
 YARN = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}
 
@@ -36,6 +36,15 @@ def test_a_field_that_sglang_reads_is_asked_for(name: str, value: Any, found: st
         check_model(config, on_gpu=on_gpu)
 
 
+@pytest.mark.parametrize("architecture", [SPARSE, GLM5])
+def test_of_sparse_attention_it_reads_these_fields_too(architecture: str) -> None:
+    """Without `indexer_rope_interleave` it would turn the halves of GLM-5's index keys, not neighbors."""
+    for name in PUBLISHED[architecture]:
+        config = {"architectures": [architecture], **PUBLISHED[architecture], name: False}
+        with pytest.raises(ModelError, match=f"SGLang reads {name} of config.json, found False"):
+            check_model(config, on_gpu=True)
+
+
 def _minimax(**changes: Any) -> dict[str, Any]:
     return {"architectures": [MINIMAX], **PUBLISHED[MINIMAX], "head_dim": 128, "rotary_dim": 64, **changes}
 
@@ -46,7 +55,7 @@ def _minimax(**changes: Any) -> dict[str, Any]:
         _minimax(),
         _minimax(rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.5}),
         _minimax(rotary_dim=None),
-        {"architectures": [GPT_OSS]},
+        *({"architectures": [name], **PUBLISHED.get(name, {})} for name in ON_GPUS if name != MINIMAX),
     ],
 )
 def test_what_it_computes_on_gpus_alone_is_refused_on_a_cpu(config: dict[str, Any]) -> None:

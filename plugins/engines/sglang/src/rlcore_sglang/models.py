@@ -7,11 +7,23 @@ from rlcore import CLASSIFIER_HEAD, REWARD_HEAD, ModelError, classifier_of, fp8_
 from rlcore_toolkit import is_decoder
 
 LATENT = "DeepseekV3ForCausalLM"
+SPARSE, GLM5 = "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"
 FLASH = "Glm4MoeLiteForCausalLM"
 MINIMAX = "MiniMaxM2ForCausalLM"
-GPT_OSS = "GptOssForCausalLM"
+QWEN3_5 = (
+    f"Qwen3_5{experts}For{head}" for experts in ("", "Moe") for head in ("CausalLM", "ConditionalGeneration")
+)
+ON_GPUS: Mapping[str, str] = {
+    MINIMAX: "norms",
+    "GptOssForCausalLM": "windows and sinks",
+    **dict.fromkeys((SPARSE, GLM5), "sparse attention"),
+    **dict.fromkeys(("Qwen3NextForCausalLM", *QWEN3_5, "KimiLinearForCausalLM"), "delta nets"),
+}
+"""Architecture → what of it SGLang, as it is published, has no kernels for on a CPU."""
+ROUTED: Mapping[str, Any] = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    LATENT: {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    **dict.fromkeys((LATENT, SPARSE), ROUTED),
+    GLM5: {**ROUTED, "indexer_rope_interleave": True},
     MINIMAX: {"use_qk_norm": True, "scoring_func": "sigmoid", "use_routing_bias": True},
 }
 """Fields that SGLang reads without a default or with another, and what transformers computes without reading
@@ -34,10 +46,10 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
             f"{', '.join(SGLANG_CLASSIFIERS)}{also}."
         )
     architectures = hf_config.get("architectures") or ()
-    if not on_gpu and GPT_OSS in architectures:
+    for architecture in () if on_gpu else ON_GPUS.keys() & set(architectures):
         raise ModelError(
-            f"--engine sglang: found a {GPT_OSS}, whose windows and sinks SGLang's attention for CPUs does "
-            "not compute; on a CPU take --engine local."
+            f"--engine sglang: found a {architecture}, whose {ON_GPUS[architecture]} SGLang computes on GPUs "
+            "alone; on a CPU take --engine local."
         )
     if not on_gpu and fp8_block(hf_config.get("quantization_config")) is not None:
         raise ModelError(
@@ -47,10 +59,12 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
         )
     for architecture in PUBLISHED.keys() & set(architectures):
         _check_published(architecture, hf_config)
+    for architecture in {SPARSE, GLM5} & set(architectures):
+        _positions(architecture, hf_config)
     if LATENT in architectures:
         _check_latent(hf_config, on_gpu=on_gpu)
     if MINIMAX in architectures:
-        _check_minimax(hf_config, on_gpu=on_gpu)
+        _check_minimax(hf_config)
     if FLASH in architectures:
         _check_flash(hf_config)
 
@@ -65,12 +79,7 @@ def _check_published(architecture: str, hf_config: Mapping[str, Any]) -> None:
             )
 
 
-def _check_minimax(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
-    if not on_gpu:
-        raise ModelError(
-            f"--engine sglang: found a {MINIMAX}, whose norms SGLang computes on GPUs alone; on a CPU take "
-            "--engine local."
-        )
+def _check_minimax(hf_config: Mapping[str, Any]) -> None:
     rope = hf_config.get("rope_parameters") or {}
     head = int(hf_config["head_dim"])
     turned = int(hf_config.get("rotary_dim") or head)  # transformers makes a share of it, SGLang reads it

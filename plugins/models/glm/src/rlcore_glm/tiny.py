@@ -39,6 +39,11 @@ GLM5: dict[str, Any] = {
     "index_n_heads": 16,
     "index_head_dim": 16,
     "indexer_types": ["full", "shared"],
+    # SGLang reads these, which transformers does not
+    "indexer_rope_interleave": True,
+    "moe_layer_freq": 1,
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
 }
 
 
