@@ -52,8 +52,8 @@ def _model_complaints(resolved: Resolved, config: Mapping[str, Any], role: str) 
     quantization = config.get("quantization_config")
     if quantization and fp8_block(quantization) is None:
         yield (
-            f"--model: found weights quantized by {quantization.get('quant_method')!r}, expected full ones "
-            "or FP8 (e4m3) with a weight_block_size, which an engine can take updates of."
+            f"--model: found weights quantized by {quantization.get('quant_method')!r}, expected FP8 (e4m3) "
+            "with a weight_block_size, or full ones, which rlcore convert makes of MXFP4 and INT4."
         )
     vocabulary, top = config.get("vocab_size"), resolved.loss.config.top_tokens
     if top is not None and isinstance(vocabulary, int) and top.count > vocabulary:

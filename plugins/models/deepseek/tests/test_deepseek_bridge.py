@@ -96,6 +96,8 @@ class TestDeepseekV32(BridgeConformance):
     refused: ClassVar = {
         **TestDeepseekV3.refused,
         "index_topk 0 is not supported": {"index_topk": 0},
+        "index_kpool 16 is not supported": {"index_kpool": 16},
+        "layers that share an indexer are not supported": {"indexer_types": ["full", "shared"]},
         "layer_types has 'full_attention'": {"layer_types": ["full_attention"] * 2},
     }
 

@@ -44,7 +44,8 @@ class TestGemma3(BridgeConformance):
         },
     }
     refused: ClassVar = {
-        "layer_types has 'chunked_attention'": {"layer_types": ["chunked_attention", "full_attention"]},
+        "layer_types has 'chunked_attention'": {"layer_types": ["chunked_attention"] * 2},
+        "no sliding_window": {"sliding_window": None},
         "hidden_activation 'silu'": {"hidden_activation": "silu"},
         "attn_logit_softcapping 30.0": {"attn_logit_softcapping": 30.0},
         "final_logit_softcapping 30.0": {"final_logit_softcapping": 30.0},

@@ -66,8 +66,6 @@ class GptOssBridge(MoeBridge):
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)
-        if SLIDING in hf_config.layer_types and not hf_config.sliding_window:
-            raise ModelError(f"{self.path}: its layer_types has {SLIDING!r}, but it has no sliding_window.")
         if not hf_config.attention_bias:
             raise ModelError(f"{self.path}: attention_bias false is not supported for gpt_oss.")
 

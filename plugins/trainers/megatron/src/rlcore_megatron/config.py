@@ -135,12 +135,13 @@ class MegatronConfig(TrainerConfig):
             count = hf_config.get(name)
             if isinstance(count, int) and count % parts:
                 yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
-        both, heads = parts * size(fields, CONTEXT), hf_config.get("linear_num_key_heads")
-        if isinstance(heads, int) and heads % both:
-            yield (
-                f"{flag(TENSOR)} times {flag(CONTEXT)}: found {both}, "
-                f"expected a divisor of the model's linear_num_key_heads ({heads})."
-            )
+        both = parts * size(fields, CONTEXT)
+        for name, heads in _delta_heads(hf_config).items():
+            if isinstance(heads, int) and heads % both:
+                yield (
+                    f"{flag(TENSOR)} times {flag(CONTEXT)}: found {both}, "
+                    f"expected a divisor of the model's {name} ({heads})."
+                )
         if MTP in fields and mtp_layers(hf_config) != size(fields, MTP):
             yield f"{flag(MTP)}: found {fields[MTP]}, but the model's {OF_MTP} is {mtp_layers(hf_config)}."
         yield from _pipeline_complaints(fields, hf_config.get("num_hidden_layers"))
@@ -152,6 +153,15 @@ class MegatronConfig(TrainerConfig):
 def mtp_layers(hf_config: Mapping[str, Any]) -> int:
     """Layers for multi-token prediction that the checkpoint of this config has."""
     return int(hf_config.get(OF_MTP) or hf_config.get(OF_MTP_BESIDE) or 0)
+
+
+def _delta_heads(hf_config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Heads of gated delta nets, by the names that families give their number."""
+    of_kimi = hf_config.get("linear_attn_config") or {}  # as Kimi-Linear is published
+    return {
+        "linear_num_key_heads": hf_config.get("linear_num_key_heads"),
+        "linear_num_heads": hf_config.get("linear_num_heads", of_kimi.get("num_heads")),
+    }
 
 
 def _unknown_type(hf_config: Mapping[str, Any]) -> Iterator[str]:

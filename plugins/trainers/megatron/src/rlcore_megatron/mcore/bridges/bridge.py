@@ -136,6 +136,11 @@ class MBridge:
 
     def check(self, hf_config: PretrainedConfig) -> None:
         """Refuse (ModelError) the variants of the family that would not be computed rightly."""
+        unknown = [kind for kind in hf_config.layer_types if kind not in self.kinds] if self.kinds else []
+        if unknown:
+            raise ModelError(
+                f"{self.path}: layer_types has {unknown[0]!r}, expected {' or '.join(map(repr, self.kinds))}."
+            )
         for rope in self.ropes(hf_config):
             kind = rope.get("rope_type")
             if kind is None:
@@ -152,15 +157,12 @@ class MBridge:
         field, activation = self.activation
         if (found := getattr(hf_config, field)) != activation:
             raise ModelError(f"{self.path}: {field} {found!r} is not supported; {activation!r} is.")
-        if not self.windows and _slides(hf_config):
+        if _slides(hf_config) and not self.windows:
             raise ModelError(
                 f"{self.path}: use_sliding_window is not supported: every layer must see the whole sequence."
             )
-        unknown = [kind for kind in hf_config.layer_types if kind not in self.kinds] if self.kinds else []
-        if unknown:
-            raise ModelError(
-                f"{self.path}: layer_types has {unknown[0]!r}, expected {' or '.join(map(repr, self.kinds))}."
-            )
+        if _slides(hf_config) and not hf_config.sliding_window:
+            raise ModelError(f"{self.path}: its layer_types has windows, but it has no sliding_window.")
         quantization = getattr(hf_config, "quantization_config", None)
         method = (quantization or {}).get("quant_method")
         is_read = method in self.quantizations or is_int4(quantization) or fp8_block(quantization)

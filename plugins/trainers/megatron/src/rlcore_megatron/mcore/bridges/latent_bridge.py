@@ -106,6 +106,8 @@ class SparseBridge(LatentBridge):
         super().check(hf_config)
         if (top := hf_config.index_topk) < 1:
             raise ModelError(f"{self.path}: index_topk {top} is not supported; 1 is the least.")
+        if (pool := getattr(hf_config, "index_kpool", None) or 1) > 1:
+            raise ModelError(f"{self.path}: index_kpool {pool} is not supported; 1 is.")
 
     def rotary(self) -> Rotary:
         kind = self.hf_config.rope_parameters["rope_type"]
