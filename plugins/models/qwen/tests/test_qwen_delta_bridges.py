@@ -5,6 +5,7 @@ from typing import ClassVar
 from transformers import Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3NextConfig
 
 from rlcore import Part
+from rlcore_local.testing import answers
 from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, TIED, BridgeConformance, Choice
 
 ROPE: Choice = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
@@ -47,6 +48,7 @@ REFUSED: dict[str, Choice] = {
 class TestNextBridge(BridgeConformance):
     bridge = Part(name="qwen3_next", factory="rlcore_qwen.next:NextBridge")
     config_class = Qwen3NextConfig
+    answers: ClassVar = staticmethod(answers)
     shape: ClassVar[Choice] = {**SHAPE, **EXPERTS, "rope_parameters": ROPE}
     axes: ClassVar = {
         "tied": TIED,
@@ -63,6 +65,7 @@ class TestNextBridge(BridgeConformance):
 class TestDenseBridge(BridgeConformance):
     bridge = Part(name="qwen3_5", factory="rlcore_qwen.qwen3_5:DenseBridge")
     config_class = Qwen3_5TextConfig
+    answers: ClassVar = staticmethod(answers)
     shape: ClassVar[Choice] = {
         **SHAPE,
         "rope_parameters": {**ROPE, "mrope_interleaved": True, "mrope_section": [1, 1, 1]},
@@ -75,6 +78,7 @@ class TestDenseBridge(BridgeConformance):
 class TestSparseBridge(BridgeConformance):
     bridge = Part(name="qwen3_5_moe", factory="rlcore_qwen.qwen3_5:SparseBridge")
     config_class = Qwen3_5MoeTextConfig
+    answers: ClassVar = staticmethod(answers)
     shape: ClassVar[Choice] = {
         **{field: value for field, value in SHAPE.items() if field != "intermediate_size"},
         **EXPERTS,

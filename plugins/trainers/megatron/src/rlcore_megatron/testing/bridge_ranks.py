@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
 from torch import Tensor
 
-from rlcore import AdapterSpec, ModelSpec, Part, SavedWeights, TrainBatch, UserError
+from rlcore import AdapterSpec, ModelSpec, OptimizerSettings, Part, SavedWeights, TrainBatch, UserError
 from rlcore_megatron import convert
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
@@ -24,6 +24,7 @@ from rlcore_megatron.mcore.role.build import Built, build_model
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import adapter_tensors, hf_tensors
 from rlcore_testing.checkpoints import weighted_loss
+from rlcore_testing.tiny import policy_loss, random_batch
 
 SHARD_BYTES = 20_000
 
@@ -110,6 +111,31 @@ def log_probs(
         by_model[name] = role.forward(batch, temperature=1.0, tokens_per_rank=64)["log_probs"]
     parallel.stop()
     return by_model
+
+
+def shared_prompts(
+    rank: int, size: int, port: int, bridge: Part, root: Path, names: Sequence[str]
+) -> dict[str, list[tuple[Tensor, dict[str, Tensor]]]]:
+    """Log-probs and gradients of a step of each model: prompts of a group computed once, and not."""
+    start(rank, size, port, {})
+    batch = random_batch(9)
+    apart = replace(batch, per_sample={**batch.per_sample, "group": torch.arange(len(batch))})
+    fields = {"use_distributed_optimizer": False}  # the rank then holds whole gradients
+    by_model = {}
+    for name in names:
+        spec = ModelSpec(path=str(root / name), bridge=bridge, fields=fields)
+        role = Role(spec, OptimizerSettings(lr=0.0, clip_grad=0.0))
+        by_model[name] = [_step(role, one) for one in (batch, apart)]
+    parallel.stop()
+    return by_model
+
+
+def _step(role: Role, batch: TrainBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    whole: dict[str, Any] = {"temperature": 1.0, "tokens_per_rank": 1000}
+    log_probs = role.forward(batch, **whole)["log_probs"]
+    role.train(batch, policy_loss, **whole)
+    named = [pair for chunk in role.built.chunks for pair in chunk.named_parameters()]
+    return log_probs, {key: vars(one)["main_grad"].clone() for key, one in named if one.requires_grad}
 
 
 def refusals(rank: int, size: int, port: int, bridge: Part, paths: Sequence[Path]) -> list[str]:

@@ -283,6 +283,14 @@ class BridgeConformance(Conformance):
                     assert _apart(divided["gradients"][key], expected) <= bound, (where, key)
                 _assert_equal(divided["weights"], alone["weights"], where)
 
+    def test_a_prompt_that_is_computed_once_gives_the_same_gradients(self, grid: Models) -> None:
+        found = run_ranks(f"{RANKS}:shared_prompts", 1, self.bridge, grid.root, list(grid.references))[0]
+        for name, (shared, apart) in found.items():
+            assert _apart(shared[0], apart[0]) <= TOLERANCE, name
+            for key, expected in apart[1].items():
+                bound = TOLERANCE * (1e-2 + float(expected.abs().max()))
+                assert _apart(shared[1][key], expected) <= bound, (name, key)
+
     def test_an_adapter_is_that_of_peft_in_every_layout(self, laid_out: Mapping[str, Any]) -> None:
         models: Models = laid_out["models"]
         for layout in ("alone", *itertools.islice(self.layouts, self.most)):
