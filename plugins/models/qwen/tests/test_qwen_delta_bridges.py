@@ -40,7 +40,7 @@ REFUSED: dict[str, Choice] = {
     "attention_bias is not supported": {"attention_bias": True},
     "attn_output_gate false is not supported": {"attn_output_gate": False},
     "linear_num_key_heads 4 does not divide linear_num_value_heads 6": {"linear_num_value_heads": 6},
-    "use_sliding_window is not supported": {"layer_types": ["sliding_attention"] * 3},
+    "layer_types has 'sliding_attention'": {"layer_types": ["sliding_attention"] * 3},
     "layer_types has 'chunked_attention'": {"layer_types": ["chunked_attention"] * 3},
 }
 
