@@ -5,8 +5,6 @@ import pytest
 from rlcore import EngineClient, EngineError, Request, Sampling
 
 PROMPT = (10, 20, 30, 40)
-SGLANG_FIELDS = {"enable-deterministic-inference": "true"}
-"""What the server of this module is started with (see conftest)."""
 
 
 async def test_a_seed_repeats_its_samples(client: EngineClient) -> None:

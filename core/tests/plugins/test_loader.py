@@ -38,11 +38,6 @@ def versions(plugins: Plugins) -> dict[str, str]:
     return {info.name: info.version for info in plugins.infos}
 
 
-def test_core_has_no_parts() -> None:
-    assert not loaded().infos
-    assert not loaded().registry.entries()
-
-
 def test_no_switch_leaves_out_what_is_kept() -> None:
     plugins = load(Switches(only=()), keep={"wandb": wandb})
     assert plugins.registry.names(Kind.TRACKER) == ["wandb"]
@@ -72,11 +67,6 @@ def test_a_plugin_is_found_through_its_entry_point(install: Install) -> None:
     assert versions(plugins)["mine"] == "1.2.3"
 
 
-def test_everything_that_is_installed_is_loaded_without_switches(install: Install) -> None:
-    install("mine", REWARD.format(name="kind_words"))
-    assert "kind_words" in load(Switches()).registry.names(Kind.REWARD)
-
-
 @pytest.mark.parametrize("name", ["mine", "rlcore-mine"])
 def test_off_leaves_a_plugin_out(install: Install, name: str) -> None:
     install("mine", REWARD.format(name="kind_words"))
@@ -89,12 +79,6 @@ def test_the_environment_holds_the_switches(install: Install) -> None:
     assert Switches.from_environment({"RLCORE_PLUGINS": "a, b"}).only == ("a", "b")
     assert Switches.from_environment({"RLCORE_STRICT_PLUGINS": "1"}).strict
     assert not Switches.from_environment({"RLCORE_STRICT_PLUGINS": "0"}).strict
-
-
-def test_only_leaves_the_others_out(install: Install) -> None:
-    install("mine", REWARD.format(name="kind_words"))
-    install("yours", REWARD.format(name="harsh_words"))
-    assert set(versions(loaded("yours"))) == {"yours"}
 
 
 def test_a_switch_that_names_no_plugin_is_refused(install: Install) -> None:
@@ -284,14 +268,6 @@ def test_a_default_that_clashes_is_refused(install: Install) -> None:
     assert loaded("mine", "yours").registry.default(Kind.ENGINE) is None
 
 
-def test_a_plugin_file_that_clashes_is_refused(install: Install, tmp_path: Path) -> None:
-    install("mine", REWARD.format(name="kind_words"))
-    imports = "from rlcore import Component, hookimpl\n"
-    (tmp_path / "own.py").write_text(imports + REWARD.format(name="kind_words"))
-    with pytest.raises(PluginError, match="reward 'kind_words' is offered by two plugins"):
-        _ = load(Switches(only=("mine",), files=(tmp_path / "own.py",))).registry
-
-
 DATA = """
 from rlcore import DataConfig
 @hookimpl
@@ -402,33 +378,6 @@ def test_an_adapter_of_a_file_is_for_the_functions_of_every_file(tmp_path: Path)
     assert [info.name for info in selection.providers()] == ["functions.py", "the_adapter.py"]
 
 
-@pytest.mark.parametrize(
-    ("record", "said"),
-    [
-        ("1", "rlcore_reward_adapters yielded 1, expected a RewardAdapter"),
-        (
-            "RewardAdapter(parameters=[{'a'}], factory_of='x:y')",
-            "an adapter's parameters .* frozensets of names",
-        ),
-        ("RewardAdapter(parameters=(), factory_of='x:y')", "an adapter's parameters .* frozensets of names"),
-        (
-            "RewardAdapter(parameters=(frozenset({'a'}),), factory_of='x')",
-            "an adapter's factory 'x', expected",
-        ),
-        (
-            "RewardAdapter(parameters=(frozenset({'a'}),), factory_of='x:y', config=LossConfig)",
-            "an adapter's config .*, expected a class derived from .*RewardConfig",
-        ),
-    ],
-)
-def test_an_adapter_with_a_fault_makes_its_plugin_broken(tmp_path: Path, record: str, said: str) -> None:
-    file = tmp_path / "the_adapter.py"
-    head = "from rlcore import LossConfig, RewardAdapter, hookimpl\n@hookimpl\ndef rlcore_reward_adapters():"
-    file.write_text(f"{head} yield {record}\n")
-    [broken] = load(Switches(only=(), files=(file,))).broken
-    assert re.fullmatch(f"{said}.*", broken.error)
-
-
 def test_an_adapter_without_settings_is_told_when_strict(tmp_path: Path) -> None:
     file = tmp_path / "the_adapter.py"
     adapter = "RewardAdapter(parameters=(frozenset('a'),), factory_of='x:y', config='nowhere:C')"
@@ -442,14 +391,6 @@ def test_an_adapter_without_settings_is_told_when_strict(tmp_path: Path) -> None
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r".*gone\.py: No such file or directory"):
         load(Switches(only=(), files=(tmp_path / "gone.py",)))
-
-
-def test_a_broken_file_is_broken_like_any_plugin(tmp_path: Path) -> None:
-    file = tmp_path / "bad.py"
-    file.write_text("def f(:\n")
-    (broken,) = load(Switches(only=(), files=(file,))).broken
-    assert broken.name == "bad.py"
-    assert "SyntaxError" in broken.error
 
 
 @pytest.mark.filterwarnings("ignore:can't resolve package:ImportWarning")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +51,6 @@ def setups(prepared: Prepared) -> Setups:
         return worker_setups(replace(prepared, resolved=resolved, roles=roles, **changes), PUBLISHER, 3)
 
     return setups
-
-
-def _at(setup: WorkerSetup, path: str) -> Any:
-    return reduce(getattr, path.split("."), setup)
 
 
 KL = {"kl_coef": "0.5"}

@@ -485,9 +485,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return path, ids[END[ToolFormat.HERMES]]
 
 
-Step = Callable[[Served, list[Any]], Any]
-
-
 async def test_every_trained_token_is_the_engines(model: tuple[Path, int]) -> None:
     """Four turns each in both protocols; the text alone would have given other tokens."""
     path, end = model

@@ -7,6 +7,7 @@ import time
 from typing import Any, Literal
 
 import pytest
+from refusals import Case, cases
 
 from rlcore.api.errors import ConfigError, DataError, MissingPackageError, ModelError
 from rlcore.api.generation import CheckingGenerator, Generator
@@ -204,18 +205,10 @@ def test_the_schema_comes_from_hints_and_docstring() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("mytools:nothing", "cannot be loaded, AttributeError"),
-        ("nowhere:add", "cannot be loaded, ModuleNotFoundError"),
-        ("mytools:QUESTION", "expected a function"),
-        ("mytools:untyped", "has no type hint"),
-    ],
-)
-def test_what_is_no_tool_is_refused(name: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        Tools(ToolsConfig(function=(name,)))
+@cases("tools")
+def test_what_is_no_tool_is_refused(case: Case) -> None:
+    with case.refused(ConfigError):
+        Tools(ToolsConfig(function=(case.given,)))
 
 
 def test_some_tool_is_expected_and_no_name_twice() -> None:

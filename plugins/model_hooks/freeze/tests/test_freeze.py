@@ -3,6 +3,7 @@
 import pytest
 import torch
 from pydantic import ValidationError
+from refusals import Case, cases
 
 from rlcore import ConfigError, Kind, ModelView
 from rlcore.plugins.registry import check
@@ -23,18 +24,10 @@ def test_a_pattern_is_looked_for_anywhere_in_the_name() -> None:
     assert frozen("mlp", invert=True) == {"embedding.weight", "layers.10.norm.weight"}
 
 
-@pytest.mark.parametrize(
-    ("patterns", "invert", "words"),
-    [
-        (("mlp", "attention"), False, r"found 'attention', which is in none of the 4 names \(embedding"),
-        (("weight",), False, "found weight, which leaves nothing to train"),
-    ],
-)
-def test_what_matches_nothing_or_everything_is_refused(
-    patterns: tuple[str, ...], invert: bool, words: str
-) -> None:
-    with pytest.raises(ConfigError, match=words):
-        frozen(*patterns, invert=invert)
+@cases("freeze")
+def test_what_matches_nothing_or_everything_is_refused(case: Case) -> None:
+    with case.refused(ConfigError):
+        frozen(*case.given)
 
 
 def test_what_is_no_regular_expression_is_refused() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from refusals import Case, cases
 
 from rlcore import Column, DataError, Json, TrainBatch
 from rlcore.learning.batch_file import save_batch
@@ -84,20 +85,10 @@ def test_a_damaged_file(tmp_path: Path) -> None:
             read(file)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"marks": None}, "'marks' per item needs a declaration; found none"),
-        ({"marks": {"per": "item"}}, "names its lengths"),
-        ({"marks": {"per": "item", "lengths": "items", "dtype": "int128"}}, "int128"),
-        ({"marks": {"per": "item", "lengths": "group"}}, "'per_item.marks' has 2 entries, expected 6"),
-        ({"marks": {"per": "item", "lengths": "gone"}}, "has no column 'gone'"),
-    ],
-)
-def test_columns_that_are_not_as_declared(tmp_path: Path, changes: dict[str, Json], message: str) -> None:
+@cases("saved: columns")
+def test_columns_that_are_not_as_declared(tmp_path: Path, case: Case) -> None:
     file = tmp_path / "1.safetensors"
-    columns = {name: asdict(column) for name, column in BATCH.columns.items()} | changes
+    columns = {name: asdict(column) for name, column in BATCH.columns.items()} | case.given
     save_batch(BATCH, file, {"columns": {name: value for name, value in columns.items() if value}})
-    with pytest.raises(DataError, match=r"1\.safetensors: ") as caught:
+    with case.refused(DataError, tmp_path):
         load_batch(file)
-    assert message in str(caught.value)

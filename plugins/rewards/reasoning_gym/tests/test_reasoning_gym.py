@@ -4,7 +4,7 @@ import subprocess
 import sys
 from typing import Any, ClassVar
 
-import pytest
+from refusals import Case as Refusal, cases
 
 from rlcore import DataError, Prompt, RewardPart, Sample, Score
 from rlcore.rollout.score_check import Failure, checked_scores
@@ -89,21 +89,10 @@ def test_questions_are_chats_or_plain_text() -> None:
     assert plain.endswith("\nAnswer: ")
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"datasets": ("chain_sun",), "settings": {}}, "found 'chain_sun', expected one of ab, "),
-        ({"settings": {"maze": {}}}, "settings of those datasets only"),
-        (
-            {"settings": {"chain_sum": {"max_terns": 3}}},
-            "refuses {'max_terns': 3} for 'chain_sum'",
-        ),
-    ],
-)
-def test_what_reasoning_gym_has_not_is_refused(settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(DataError) as caught:
-        prompts(**settings)
-    assert reason in str(caught.value)
+@cases("reasoning gym")
+def test_what_reasoning_gym_has_not_is_refused(case: Refusal) -> None:
+    with case.refused(DataError):
+        prompts(**case.given)
 
 
 def test_the_refusal_without_the_package_has_the_pip_line() -> None:
