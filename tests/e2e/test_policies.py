@@ -30,7 +30,7 @@ def flags(folder: Path) -> tuple[str, ...]:
     data = folder / "digits.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return (
-        *("train", "--algo", "grpo", "--model", "qwen3", "--trainer", "fsdp", "--data", str(data)),
+        *("train", "--algo", "grpo", "--model", "qwen3", "--data", str(data)),
         *("--reward", "token_match", "--generator.policy-key", "policy"),
         *("--lora.rank", "4", "--lora.publish", "adapter", "--lr", "0.01"),
         *(f"--policy.{MIRROR}.lr", "0.02", f"--policy.{MIRROR}.rank", "2"),
@@ -39,9 +39,19 @@ def flags(folder: Path) -> tuple[str, ...]:
     )
 
 
-def test_each_learns_and_resumes_with_the_same_bits(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        ("--trainer", "fsdp"),
+        ("--ranks", "2", "--megatron.tensor-model-parallel-size", "2"),
+    ],
+    ids=["fsdp", "megatron"],
+)
+def test_each_learns_and_resumes_with_the_same_bits(
+    trainer: tuple[str, ...], run: Run, tmp_path: Path
+) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    more = ("--sleep", "all", "--minibatches", "2", "--save-rollouts-every", "1")
+    more = (*trainer, "--sleep", "all", "--minibatches", "2", "--save-rollouts-every", "1")
     run(*flags(tmp_path), *more, "--steps", "3", "--run-dir", str(whole))
     run(*flags(tmp_path), *more, "--steps", "2", "--run-dir", str(parts))
     run("train", "--resume", str(parts), "--steps", "3")

@@ -1,4 +1,4 @@
-"""Ten steps of an adapter are those of PEFT and torch's AdamW, clipped and with weight decay."""
+"""Ten steps of each of two policies are those of PEFT and torch's AdamW, clipped and with weight decay."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from rlcore import AdapterSpec, ModelSpec, OptimizerSettings, Part, TokenOutputs, even_shares
+from rlcore import (
+    AdapterSpec,
+    ModelKind,
+    ModelSpec,
+    OptimizerSettings,
+    Part,
+    RoleSpec,
+    TokenOutputs,
+    even_shares,
+)
 from rlcore_deepseek.tiny import CONFIG as DEEPSEEK
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
@@ -33,8 +42,8 @@ LATENT = Part(name="deepseek_v3", factory="rlcore_deepseek.bridge:DeepseekBridge
 TENSOR = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 EXPERT = {**TENSOR, "expert_model_parallel_size": 2}
 
-Steps = tuple[Mapping[str, Tensor], Sequence[float]]
-"""The adapter by PEFT's names, and the gradient's norm of each step."""
+Steps = tuple[Mapping[str, Tensor], Sequence[float], Tensor]
+"""The adapter by PEFT's names, the gradient's norm of each step, and the log-probs of the last samples."""
 
 
 class FusedAdapters(nn.Module):
@@ -98,44 +107,70 @@ def peft_steps(base: Path, spec: AdapterSpec) -> Steps:
         linear_loss(TokenOutputs(log_probs=hf_distributions(model, batch)[1]), batch).total.backward()
         norms.append(float(nn.utils.clip_grad_norm_(trained.values(), SETTINGS.clip_grad)))
         adam.step()
-    return {name: one.detach() for name, one in trained.items()}, norms
+    scores = hf_distributions(model, batch)[1].detach()
+    return {name: one.detach() for name, one in trained.items()}, norms, scores
 
 
 def megatron_steps(
-    rank: int, world: int, port: int, bridge: Part, path: str, spec: AdapterSpec, fields: Mapping[str, Any]
-) -> Steps:
-    """Those of megatron's optimizer."""
+    rank: int,
+    world: int,
+    port: int,
+    bridge: Part,
+    path: str,
+    specs: Sequence[AdapterSpec],
+    fields: Mapping[str, Any],
+) -> list[Steps]:
+    """Those of megatron's optimizer, of each policy in turn."""
     fields = check_fields(fields)
     parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(fields).layout)
-    role = Role(ModelSpec(path=path, bridge=bridge, fields=fields), SETTINGS, adapter=spec)
-    norms = []
+    model = ModelSpec(path=path, bridge=bridge, fields=fields)
+    first, other = (
+        RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, adapter=spec) for spec in specs
+    )
+    role = Role(model, SETTINGS, adapter=first.adapter)
+    policies = [role, role.further(other)]
+    norms: list[list[float]] = [[] for _ in policies]
     for seed in range(STEPS):
         batch = random_batch(8, seed)
         mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
-        step = role.train(batch.select(mine), linear_loss, temperature=TEMPERATURE, tokens_per_rank=60)
-        norms.append(step.grad_norm)
-    result = adapter_tensors(role.built), norms
+        for policy, own in zip(policies, norms, strict=True):
+            share = batch.select(mine)
+            own.append(
+                policy.train(share, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60).grad_norm
+            )
+    scores = [
+        policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)["log_probs"] for policy in policies
+    ]
+    adapters = [adapter_tensors(policy.built) for policy in policies]
     parallel.stop()
-    return result
+    return [*zip(adapters, norms, scores, strict=True)]
 
 
 @pytest.mark.parametrize("family", ["dense", "latent attention, experts"])
 def test_ten_steps_are_those_of_peft(family: str, tmp_path: Path) -> None:
     if family == "dense":
         source, bridge, layout = make_qwen3(tmp_path / "model"), QWEN, TENSOR
+        others: tuple[str, ...] = ("o_proj", "gate_proj")
     else:
         source = write_tiny_model(
             tmp_path / "model", {**DEEPSEEK, "q_lora_rank": 24, "vocab_size": VOCAB_SIZE}, 0
         )
         bridge, layout = LATENT, EXPERT
-    base = tmp_path / "base"
-    spec = split_off(source, base, tmp_path / "adapter")
-    first, (expected, norms) = tensors_of(tmp_path / "adapter"), peft_steps(base, spec)
-    assert min(norms) > SETTINGS.clip_grad, "each step is clipped"
+        others = ("o_proj", "gate_proj", "up_proj", "down_proj")
+    base, more = tmp_path / "base", {"rank": 3, "targets": others, "seed": 1}
+    specs = [
+        split_off(source, base, tmp_path / "adapter"),
+        split_off(source, tmp_path / "unused", tmp_path / "other", **more),
+    ]
+    expected = [peft_steps(base, spec) for spec in specs]
+    assert min(expected[0][1]) > SETTINGS.clip_grad, "each step of the first is clipped"
     for ranks, fields in ((1, {}), (2, layout)):
-        found = run_ranks(megatron_steps, ranks, bridge, str(base), spec, fields)[-1]
-        assert found[1] == pytest.approx(norms, rel=EXACT)
-        assert found[0].keys() == expected.keys()
-        for name, one in expected.items():
-            assert (found[0][name] - one).abs().max() <= EXACT, (name, ranks)
-            assert (first[name] - one).abs().max() >= 500 * EXACT, name
+        steps = run_ranks(megatron_steps, ranks, bridge, str(base), specs, fields)[-1]
+        for spec, (found, norms, scores), wanted in zip(specs, steps, expected, strict=True):
+            assert norms == pytest.approx(wanted[1], rel=EXACT)
+            assert (scores - wanted[2]).abs().max() <= EXACT
+            first = tensors_of(Path(spec.source))
+            assert found.keys() == wanted[0].keys()
+            for name, one in wanted[0].items():
+                assert (found[name] - one).abs().max() <= EXACT, (name, ranks)
+                assert (first[name] - one).abs().max() >= 500 * EXACT, name

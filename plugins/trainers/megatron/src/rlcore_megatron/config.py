@@ -63,7 +63,8 @@ class MegatronConfig(TrainerConfig):
             *(Ability.RANKS, Ability.VALUES, Ability.SCORERS, Ability.OWN_RANKS),
             *(Ability.SWAPPED, Ability.REFRESH, Ability.SLEEP),
             *(Ability.ROUTING_REPLAY, Ability.INDEXER_REPLAY),
-            *(Ability.TOP_TOKENS, Ability.MODEL_HOOKS, Ability.OWN_WEIGHTS, Ability.ADAPTERS),
+            *(Ability.TOP_TOKENS, Ability.MODEL_HOOKS, Ability.OWN_WEIGHTS),
+            *(Ability.ADAPTERS, Ability.POLICIES),
         }
     )
     layout_fields: ClassVar[frozenset[str]] = frozenset(

@@ -57,6 +57,9 @@ class MegatronRank:
             if spec.is_swapped:
                 models[name] = SwappedRole(models[POLICY], swapped[name])
                 continue
+            if spec.kind is ModelKind.POLICY and name != POLICY:
+                models[name] = models[POLICY].further(spec)
+                continue
             kind = Critic if spec.kind is ModelKind.VALUES else Role
             models[name] = kind(
                 spec.model,

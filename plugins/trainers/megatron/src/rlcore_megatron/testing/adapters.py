@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,17 +15,17 @@ from rlcore_toolkit import adapted_modules, adapter_name, read_adapter, write_ad
 RANK, ALPHA = 2, 6.0
 
 
-def split_off(source: Path, base: Path, adapter: Path) -> AdapterSpec:
+def split_off(source: Path, base: Path, adapter: Path, **chosen: Any) -> AdapterSpec:
     """Write the new directories `base` and `adapter`, with random A and B for every linear layer of `source`.
 
-    W of `source` is W of `base` + scale · B · A, up to rounding.
+    W of `source` is W of `base` + scale · B · A, up to rounding. `chosen`: fields of the adapter.
     """
-    generator = torch.Generator().manual_seed(0)
-    spec = AdapterSpec(rank=RANK, alpha=ALPHA, source=str(adapter))
+    spec = AdapterSpec(**{"rank": RANK, "alpha": ALPHA, **chosen}, source=str(adapter))
+    generator = torch.Generator().manual_seed(spec.seed)
     pairs = {
         module: (
-            torch.randn(RANK, inputs, generator=generator) * inputs**-0.5,
-            torch.randn(outputs, RANK, generator=generator) * 0.2,
+            torch.randn(spec.rank, inputs, generator=generator) * inputs**-0.5,
+            torch.randn(outputs, spec.rank, generator=generator) * 0.2,
         )
         for module, (outputs, inputs) in adapted_modules(source, spec).items()
     }

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from rlcore import AdapterSpec, ModelError
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.bridges.bridge import MBridge
+from rlcore_megatron.mcore.bridges.bridge import MBridge, ModelBridge
 from rlcore_megatron.mcore.imports import device
-from rlcore_megatron.mcore.layers.adapter import AdaptedModule, Adapter, Place
+from rlcore_megatron.mcore.layers.adapter import AdaptedModule, Adapter, AdapterSet, Place
 from rlcore_toolkit import adapted_modules, first_a, linear_modules, read_adapter
 
 _DIGIT, _DIGITS = 128, 4
@@ -28,22 +28,28 @@ Sizes = tuple[tuple[int, int], ...]
 """Outputs and inputs of the modules that a layer joins."""
 
 
-def attach(bridge: MBridge, chunks: Sequence[nn.Module], spec: AdapterSpec) -> list[Any]:
-    """Give the linear layers of `chunks` their adapters, with the first values: the layers that have one."""
-    maker, layers = _Maker(bridge, spec), []
+def attach(bridge: ModelBridge, chunks: Sequence[nn.Module], spec: AdapterSpec) -> AdapterSet:
+    """Give the linear layers of `chunks` their adapters, in place of any others, with the first values.
+
+    Collective.
+    """
+    if not isinstance(bridge, MBridge):
+        raise ModelError(f"--lora.rank: the bridge {type(bridge).__name__} has no adapters; leave it out.")
+    maker, pairs = _Maker(bridge, spec), []
     for chunk in chunks:
         numbers = bridge.numbered(chunk)
-        for name, layer in [*chunk.named_modules()]:
+        for name, layer in chunk.named_modules():
             if isinstance(getattr(layer, "place", None), Place) and not isinstance(layer, Adapter):
-                layer.adapter = maker.adapter(numbers[f"{name}.weight"], layer)
-                layers += [layer] if layer.adapter else []
-    _check_all(bridge, layers, maker.targets)
-    return layers
+                pairs.append((layer, maker.adapter(numbers[f"{name}.weight"], layer)))
+    adapters = AdapterSet(pairs)
+    _check_all(bridge, adapters, maker.targets)
+    adapters.put()
+    return adapters
 
 
-def _check_all(bridge: MBridge, layers: Sequence[Any], targets: Collection[str]) -> None:
+def _check_all(bridge: MBridge, adapters: AdapterSet, targets: Collection[str]) -> None:
     """ModelError where a targeted module is in no layer of any rank. Collective."""
-    own = [name for layer in layers for module in layer.adapter.hf_modules for name in module.names]
+    own = [name for _, adapter in adapters for module in adapter.hf_modules for name in module.names]
     every: list[list[str]] = [own] * dist.get_world_size()
     dist.all_gather_object(every, own)
     left = sorted(set(targets).difference(*every))

@@ -1,10 +1,9 @@
 """Where the parts of an adapter lie in a checkpoint: by the names of their modules, whatever the layout."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from megatron.core import parallel_state as mpu
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from rlcore import AdapterSpec
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.layers.adapter import ADAPTER
+from rlcore_megatron.mcore.layers.adapter import ADAPTER, Adapter, AdapterSet
 from rlcore_toolkit import adapter_name, write_adapter
 
 
@@ -29,17 +28,17 @@ class StagedAdapter:
         write_adapter(folder, self.spec, self.base, self.tensors)
 
 
-def sharded_adapter(chunk: nn.Module, layers: Sequence[Any]) -> dict[str, ShardedTensor]:
-    """State-dict name → place of each part of the adapters in `chunk`; `layers`: those that have one."""
-    places = {id(tensor): place for layer in layers for tensor, place in _places(layer)}
+def sharded_adapter(chunk: nn.Module, adapters: AdapterSet) -> dict[str, ShardedTensor]:
+    """State-dict name → place of each part of the adapters in `chunk`, which are in place."""
+    places = {id(tensor): place for _, adapter in adapters for tensor, place in _places(adapter)}
     parameters = chunk.named_parameters()
     return {name: places[id(tensor)] for name, tensor in parameters if ADAPTER in name}
 
 
-def _places(layer: Any) -> list[tuple[Tensor, ShardedTensor]]:
+def _places(adapter: Adapter) -> list[tuple[Tensor, ShardedTensor]]:
     return [
-        (tensor, _place(layer.place.is_expert, module.names[0], part, tensor, is_cut))
-        for module, part, tensor, is_cut in layer.adapter.parts()
+        (tensor, _place(adapter.place.is_expert, module.names[0], part, tensor, is_cut))
+        for module, part, tensor, is_cut in adapter.parts()
     ]
 
 

@@ -14,6 +14,7 @@ from megatron.core.utils import unwrap_model
 from rlcore import CheckpointError
 from rlcore_megatron.mcore.checkpoint import torch_dist
 from rlcore_megatron.mcore.checkpoint.adapter import StagedAdapter, sharded_adapter
+from rlcore_megatron.mcore.layers.adapter import AdapterSet
 from rlcore_megatron.mcore.rng import random_states, set_random_states
 from rlcore_toolkit import read_tensors, write_tensors, write_together
 
@@ -44,21 +45,21 @@ def stage_role(
     optimizer: Any,
     steps: int,
     group: dist.ProcessGroup | None,
-    adapted: Sequence[Any] = (),
+    adapters: AdapterSet | None = None,
     adapter: StagedAdapter | None = None,
 ) -> StagedRole:
     """Copy a role's state; `optimizer` None for a frozen model; `group`: that will write it. Collective.
 
-    `adapted`: the layers whose adapters are all that is trained, and saved; `adapter`: these, whole.
+    `adapters`: all that is trained, and saved; `adapter`: these, whole.
     """
-    state = _state(chunks, optimizer, adapted, is_loading=False)
+    state = _state(chunks, optimizer, adapters, is_loading=False)
     plain = {"steps": steps, "layout": _layout(), "distributed_optimizer": _is_distributed(optimizer)}
     staged = torch_dist.stage({**state, **plain})
     return StagedRole(state=staged, random=random_states(), group=group, adapter=adapter)
 
 
 def load_role(
-    folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any, adapted: Sequence[Any] = ()
+    folder: Path, chunks: Sequence[torch.nn.Module], optimizer: Any, adapters: AdapterSet | None = None
 ) -> int:
     """Read `folder` into `chunks` and `optimizer`; returns the steps taken. Collective; CheckpointError.
 
@@ -72,10 +73,10 @@ def load_role(
             if saved is not None
             else f"{folder} is of a model without an optimizer: training cannot continue from it."
         )
-    state = _state(chunks, optimizer, adapted, is_loading=True)
+    state = _state(chunks, optimizer, adapters, is_loading=True)
     names = {name: set(state[name]) for name in _names(chunks)}
     loaded = torch_dist.load(folder, state)
-    _fill(folder, chunks, loaded, names if adapted else None)
+    _fill(folder, chunks, loaded, None if adapters is None else names)
     if optimizer is not None:
         with torch.no_grad():
             optimizer.load_state_dict(_with_empty_parts(loaded["optimizer"]))
@@ -103,7 +104,8 @@ def _fill(
 ) -> None:
     """`parts`: of each chunk, the names that are loaded; None: all."""
     for name, chunk in zip(_names(chunks), _plain(chunks), strict=True):
-        missing, unexpected = chunk.load_state_dict(loaded[name], strict=False)
+        # one without an adapter has nothing there
+        missing, unexpected = chunk.load_state_dict(loaded.get(name, {}), strict=False)
         absent = missing if parts is None else [key for key in missing if key in parts[name]]
         wrong = [key for key in [*absent, *unexpected] if not key.endswith("_extra_state")]
         if wrong:
@@ -130,7 +132,11 @@ def _nothing(folder: Path) -> None:
 
 
 def _state(
-    chunks: Sequence[torch.nn.Module], optimizer: Any, adapted: Sequence[Any] = (), *, is_loading: bool
+    chunks: Sequence[torch.nn.Module],
+    optimizer: Any,
+    adapters: AdapterSet | None = None,
+    *,
+    is_loading: bool,
 ) -> dict[str, Any]:
     # fully_reshardable: the only optimizer format that can be read under any other layout
     metadata = {
@@ -141,8 +147,8 @@ def _state(
     }
     state: dict[str, Any] = {}
     for name, chunk in zip(_names(chunks), _plain(chunks), strict=True):
-        if adapted:
-            state[name] = sharded_adapter(chunk, adapted)
+        if adapters is not None:
+            state[name] = sharded_adapter(chunk, adapters)
             continue
         tensors = chunk.sharded_state_dict(metadata=metadata)
         # the extra states are fp8 scales, empty here, and would be pickled

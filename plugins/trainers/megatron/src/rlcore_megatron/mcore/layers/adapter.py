@@ -16,6 +16,7 @@ What tensor-parallel ranks exchange has the width of the rank, not of the model:
 | out of an expert | columns of A, B | nothing: megatron's dispatcher sums the outputs |
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -103,7 +104,6 @@ class Adapter(nn.Module):
         self.hf_modules, self.place = modules, place
         self.scale, self.dropout = scale, dropout
         self.sequence_parallel = sequence_parallel
-        self.is_on = True
         self.a = nn.ParameterList([nn.Parameter(module.first[0]) for module in modules])
         self.b = nn.ParameterList([nn.Parameter(module.first[1]) for module in modules])
         self.register_buffer("order", order, persistent=False)
@@ -129,13 +129,16 @@ class Adapter(nn.Module):
             yield module, "A", a, self.place.cuts_columns
             yield module, "B", b, self.place.cuts_rows
 
+    def frozen(self) -> "Adapter":
+        """A copy that is not trained."""
+        shared = {id(self.hf_modules): self.hf_modules}
+        return copy.deepcopy(self, shared).requires_grad_(requires_grad=False)
+
     def added(self, output: Tensor, x: Tensor, counts: Sequence[int] = ()) -> Tensor:
         """output [T, 1, O] + scale · B A x, for x [T, 1, I].
 
         Of experts [T, O] and [T, I], sorted by expert: each has `counts` rows.
         """
-        if not self.is_on:
-            return output
         h = self._spread(self._down(x, counts))
         if self.place.is_expert:
             return torch.add(output, _each(h, self.joint_b(), counts), alpha=self.scale)
@@ -197,6 +200,33 @@ class Adapter(nn.Module):
             return part
         whole: Tensor = copy_to_tensor_model_parallel_region(part, group=parallel.expert_tensor_group())
         return whole
+
+
+class AdapterSet:
+    """The adapters of one policy over a model. Policies that share it put theirs in place by turns."""
+
+    def __init__(self, pairs: Sequence[tuple[Any, Adapter | None]]) -> None:
+        """`pairs`: every linear layer that may have an adapter, and that which it has here."""
+        self._pairs = pairs
+
+    def __iter__(self) -> Iterator[tuple[Any, Adapter]]:
+        """The layers that have one, with it."""
+        return ((layer, adapter) for layer, adapter in self._pairs if adapter is not None)
+
+    def put(self) -> None:
+        """From now on the model computes with these and no others. No collective."""
+        for layer, adapter in self._pairs:
+            layer.adapter = adapter
+            if adapter is not None:
+                adapter.train(layer.training)  # it may have been away when that changed
+
+    def none(self) -> "AdapterSet":
+        """No adapters."""
+        return AdapterSet([(layer, None) for layer, _ in self._pairs])
+
+    def frozen(self) -> "AdapterSet":
+        """Copies that training leaves alone."""
+        return AdapterSet([(layer, adapter and adapter.frozen()) for layer, adapter in self._pairs])
 
 
 def _times(x: Tensor, matrix: Tensor, counts: Sequence[int]) -> Tensor:

@@ -11,13 +11,14 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from rlcore import AdapterSpec, ModelError, ModelSpec, torch_dtype
+from rlcore import AdapterSpec, ModelSpec, torch_dtype
 from rlcore_megatron import fields
 from rlcore_megatron.config import MTP
 from rlcore_megatron.mcore.bridges.adapters import attach
-from rlcore_megatron.mcore.bridges.bridge import MBridge, ModelBridge
+from rlcore_megatron.mcore.bridges.bridge import ModelBridge
 from rlcore_megatron.mcore.bridges.transfer import copy_into
 from rlcore_megatron.mcore.checkpoint.saving import load_weights
+from rlcore_megatron.mcore.layers.adapter import AdapterSet
 from rlcore_megatron.mcore.layers.indexer import freeze_indexers
 
 
@@ -25,14 +26,14 @@ from rlcore_megatron.mcore.layers.indexer import freeze_indexers
 class Built:
     """A model: its chunks on this pipeline stage (one, without a virtual pipeline), and what describes it.
 
-    `adapted`: its linear layers that have an adapter, which then is all that is trained.
+    `adapters`: those of its linear layers, which then are all that is trained; None: it has none.
     """
 
     chunks: list[nn.Module]
     config: TransformerConfig
     bridge: ModelBridge
     hf_config: PretrainedConfig
-    adapted: Sequence[Any] = ()
+    adapters: AdapterSet | None = None
 
     def forward(self, tokens: Tensor, position_ids: Tensor, packed_seq_params: PackedSeqParams) -> Tensor:
         """tokens, position_ids int64 [1, T] → vocab-parallel logits [1, T, V / TP] on the last stage.
@@ -75,16 +76,14 @@ def build_model(
     for chunk in chunks:
         chunk.train(trainable).requires_grad_(trainable and adapter is None)
         freeze_indexers(chunk)
-    adapted = [] if adapter is None else _adapted(bridge, chunks, adapter)
+    adapters = None if adapter is None else _adapted(bridge, chunks, adapter)
     return Built(
-        chunks=chunks, config=bridge.config, bridge=bridge, hf_config=bridge.hf_config, adapted=adapted
+        chunks=chunks, config=bridge.config, bridge=bridge, hf_config=bridge.hf_config, adapters=adapters
     )
 
 
-def _adapted(bridge: ModelBridge, chunks: Sequence[Any], adapter: AdapterSpec) -> list[Any]:
-    """The layers of `chunks` that now have an adapter."""
-    if not isinstance(bridge, MBridge):
-        raise ModelError(f"--lora.rank: the bridge {type(bridge).__name__} has no adapters; leave it out.")
+def _adapted(bridge: ModelBridge, chunks: Sequence[Any], adapter: AdapterSpec) -> AdapterSet:
+    """The adapters that `chunks` now have."""
     for chunk in chunks:
         if chunk.pre_process:
             chunk.embedding.register_forward_hook(_with_gradient)

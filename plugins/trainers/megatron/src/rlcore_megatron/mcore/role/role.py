@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state as mpu
 from megatron.core.distributed import finalize_model_grads
 from megatron.core.pipeline_parallel import get_forward_backward_func
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlcore import (
     AdapterSpec,
@@ -20,16 +22,19 @@ from rlcore import (
     ModelSpec,
     OptimizerSettings,
     PolicyLoss,
+    RoleSpec,
     SleepLevel,
     StepResult,
     TrainBatch,
 )
 from rlcore_megatron.config import MTP
 from rlcore_megatron.fields import check_fields, split
+from rlcore_megatron.mcore.bridges.adapters import attach
 from rlcore_megatron.mcore.bridges.mtp import MtpLoss, policy_tensors
 from rlcore_megatron.mcore.checkpoint.adapter import StagedAdapter
 from rlcore_megatron.mcore.checkpoint.saving import StagedRole, load_role, stage_role
 from rlcore_megatron.mcore.imports import device
+from rlcore_megatron.mcore.layers.adapter import AdapterSet
 from rlcore_megatron.mcore.layers.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore_megatron.mcore.layers.indexer import take_divergence
 from rlcore_megatron.mcore.layers.replay import keep_choices
@@ -43,7 +48,6 @@ from rlcore_megatron.mcore.optimizer.wrappers import (
 from rlcore_megatron.mcore.packs.choices import read_choices
 from rlcore_megatron.mcore.packs.narrowing import narrow
 from rlcore_megatron.mcore.packs.packing import Pack, pack
-from rlcore_megatron.mcore.role.borrowed import BorrowedRole, adapter_values
 from rlcore_megatron.mcore.role.build import build_model
 from rlcore_megatron.mcore.role.collect import on_every_stage, sum_over_ranks
 from rlcore_megatron.mcore.role.rows import RowSelector
@@ -98,28 +102,15 @@ class Role:
         built = build_model(
             spec, trainable=optimizer is not None, value_head=self.value_head, adapter=adapter
         )
-        self.built = built
-        self._spec, self._adapter = spec, adapter
+        self.built, self._spec, self._is_further = built, spec, False
         self.view = view_of(built) if hooks else None
         trainable = list(trained(built))
         for hook in hooks:
             assert self.view is not None, "made for them"
             hook.built(self.view)
         self._frozen = Frozen(trainable) if hooks else None
-        self.settings = optimizer
         self._writers = writers
         self.replayed = replayed
-        self.steps = 0
-        """Optimizer steps taken: the position in the learning-rate schedule."""
-        self.lr_scale = 1.0
-        self.models: list[Any] = list(built.chunks)
-        self.optimizer: Any = None
-        if optimizer is not None:
-            passed = split(check_fields(spec.fields))
-            self.models = wrap_for_gradients(built.chunks, built.config, passed.ddp)
-            self.optimizer = build_optimizer(self.models, optimizer, built.config, passed.optimizer)
-            built.config.finalize_model_grads_func = _finalize
-        self._away = ModelOffload()
         self._vocab_size = int(built.hf_config.vocab_size)
         self._mtp = self._mtp_loss(spec) if optimizer is not None and not self.value_head else None
         self._longest = getattr(built.hf_config, "max_position_embeddings", None)
@@ -131,9 +122,50 @@ class Role:
         if self._context_size > 1:
             # Each rank takes a run of the front and one of the back, so that attention costs all the same.
             self._align *= 2 * self._context_size
-        if adapter is not None:
-            self.base = BorrowedRole(self)
-            self.start = BorrowedRole(self, adapter_values(built.adapted)) if adapter.source else self.base
+        self._begin(optimizer, adapter)
+
+    def _begin(self, optimizer: OptimizerSettings | None, adapter: AdapterSpec | None) -> None:
+        """What is trained, with an optimizer that has taken no step."""
+        built, self.settings, self._adapter = self.built, optimizer, adapter
+        self.steps = 0
+        """Optimizer steps taken: the position in the learning-rate schedule."""
+        self.lr_scale = 1.0
+        self.models: list[Any] = list(built.chunks)
+        self.optimizer: Any = None
+        if optimizer is not None:
+            passed = split(check_fields(self._spec.fields))
+            self.models = wrap_for_gradients(built.chunks, built.config, passed.ddp)
+            self.optimizer = build_optimizer(self.models, optimizer, built.config, passed.optimizer)
+            built.config.finalize_model_grads_func = _finalize
+        self._no_sync = built.config.no_sync_func
+        self._away = ModelOffload()
+        if adapter is not None and built.adapters is not None:
+            self.base = self._with(built.adapters.none())
+            self.start = self._with(built.adapters.frozen()) if adapter.source else self.base
+
+    def further(self, spec: RoleSpec) -> Self:
+        """Another policy over this model: its adapter and its optimizer are its own, all else is shared."""
+        assert spec.adapter is not None, "that is all that it has"
+        policy = copy.copy(self)
+        adapters = attach(self.built.bridge, self.built.chunks, spec.adapter)
+        policy.built = replace(self.built, adapters=adapters)
+        policy.view = policy._frozen = None
+        policy._is_further = True
+        policy._begin(spec.optimizer, spec.adapter)
+        return policy
+
+    def _with(self, adapters: AdapterSet) -> Self:
+        """A frozen policy: this model with other adapters."""
+        policy = copy.copy(self)
+        policy.built, policy.optimizer, policy.settings = replace(self.built, adapters=adapters), None, None
+        policy.replayed = frozenset()  # the choice was this one's
+        return policy
+
+    def _put_adapters(self) -> None:
+        """From now on the model is this policy's."""
+        if self.built.adapters is not None:
+            self.built.adapters.put()
+            self.built.config.no_sync_func = self._no_sync
 
     def forward(
         self,
@@ -216,6 +248,7 @@ class Role:
 
     def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """`rlcore_megatron.mcore.role.weights.hf_tensors`, or the adapter alone."""
+        self._put_adapters()
         if self._adapter is not None and self._adapter.publish == "adapter":
             return published_adapter(adapter_tensors(self.built).items(), self._adapter)
         return hf_tensors(self.built)
@@ -229,19 +262,25 @@ class Role:
 
     def sleep(self, what: SleepLevel) -> int:
         """Give up memory as `rlcore.Sleeper` says; no collective."""
-        weights = model_tensors(self.built.chunks)
+        self._put_adapters()
+        weights = model_tensors(self._own_modules())
         if self.optimizer is None:
             return self._away.sleep(what, weights=weights)
         return self._away.sleep(
             what,
             weights=weights,
             gradients=gradient_buffers(self.models, self.optimizer),
-            states=optimizer_state(self.built.chunks, self.optimizer),
+            states=optimizer_state(self._own_modules(), self.optimizer),
         )
 
     def wake(self) -> None:
         """Undo `sleep`; no collective."""
         self._away.wake()
+
+    def _own_modules(self) -> Sequence[nn.Module]:
+        """What no other role has: of a further policy, its adapters."""
+        adapters = [adapter for _, adapter in self.built.adapters or ()]
+        return adapters if self._is_further else self.built.chunks
 
     def save(self, folder: Path) -> None:
         """Weights, optimizer, schedule and random states into `folder`, which is made if needed.
@@ -252,18 +291,20 @@ class Role:
 
     def stage(self) -> StagedRole:
         """What `save` would write now, copied to host memory, to be written while training goes on."""
+        self._put_adapters()
         built, whole = self.built, None
         if self._adapter is not None:
             base = Path(self._spec.path)
             whole = StagedAdapter(spec=self._adapter, base=base, tensors=adapter_tensors(built))
-        return stage_role(built.chunks, self.optimizer, self.steps, self._writers, built.adapted, whole)
+        return stage_role(built.chunks, self.optimizer, self.steps, self._writers, built.adapters, whole)
 
     def load(self, folder: Path) -> None:
         """What `save` wrote, under the same layout or another one; random states only under the same.
 
         CheckpointError where `folder` is missing, damaged, of another model or not allowed.
         """
-        self.steps = load_role(folder, self.built.chunks, self.optimizer, self.built.adapted)
+        self._put_adapters()
+        self.steps = load_role(folder, self.built.chunks, self.optimizer, self.built.adapters)
 
     def _fit(self, batch: TrainBatch, tokens_per_rank: int, score: Score) -> StepResult:
         assert self.settings is not None, "a frozen role is not trained"
@@ -340,6 +381,7 @@ class Role:
         forward_only: bool,
     ) -> list[Any]:
         """`score`'s second value for each micro-batch on the last pipeline stage, nothing on the others."""
+        self._put_adapters()
         place = device()
         # a branch that is cut sees two runs of tokens, its prompt and its own: attention knows one
         share = place.type == "cpu" and self._context_size == 1
@@ -373,9 +415,9 @@ class Role:
 
             return output, loss_function
 
-        for model in self.models:
-            if model.training == forward_only:
-                model.train(not forward_only)
+        for chunk in self.built.chunks:
+            if chunk.training == forward_only:
+                chunk.train(not forward_only)
         outputs = get_forward_backward_func()(
             forward_step_func=forward_step,
             data_iterator=[iter(packs) for _ in self.models],

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.transfer import held, parts_of
 from rlcore_megatron.mcore.imports import device
-from rlcore_megatron.mcore.layers.adapter import Place
+from rlcore_megatron.mcore.layers.adapter import Adapter, Place
 from rlcore_megatron.mcore.role.build import Built
 from rlcore_toolkit import adapter_name
 
@@ -24,18 +24,18 @@ def hf_tensors(built: Built) -> Iterator[tuple[str, Tensor]]:
     may share memory with the parameters: copy it before the next optimizer step. A tied output layer does
     not come, as in Hugging Face's own files. An adapter is merged into a copy of its weight.
     """
-    layers = {id(layer.weight): layer for layer in built.adapted}
-    return built.bridge.export(built.chunks, partial(_merged, layers) if layers else held)
+    adapters = {id(layer.weight): adapter for layer, adapter in built.adapters or ()}
+    return built.bridge.export(built.chunks, partial(_merged, adapters) if adapters else held)
 
 
 @torch.no_grad()
-def _merged(layers: dict[int, Any], tensor: Tensor) -> Tensor:
+def _merged(adapters: dict[int, Adapter], tensor: Tensor) -> Tensor:
     """What `tensor` is with its adapter; of the experts of a layer each is a view of one tensor."""
-    layer = layers.get(id(tensor if tensor._base is None else tensor._base))
-    if layer is None:
+    adapter = adapters.get(id(tensor if tensor._base is None else tensor._base))
+    if adapter is None:
         return tensor
-    expert = tensor.storage_offset() // tensor.numel() if layer.place.is_expert else None
-    merged: Tensor = layer.adapter.merged(tensor, expert)
+    expert = tensor.storage_offset() // tensor.numel() if adapter.place.is_expert else None
+    merged = adapter.merged(tensor, expert)
     for mark in ("tensor_model_parallel", "partition_dim"):  # by which the parts of ranks are gathered
         if hasattr(tensor, mark):
             setattr(merged, mark, getattr(tensor, mark))
@@ -46,10 +46,10 @@ def _merged(layers: dict[int, Any], tensor: Tensor) -> Tensor:
 def adapter_tensors(built: Built) -> dict[str, Tensor]:
     """The whole adapter under PEFT's names, on the CPU of every rank. Collective."""
     own: dict[str, Tensor] = {}
-    for layer in built.adapted:
-        for module, part, tensor, is_cut in layer.adapter.parts():
-            whole = _whole(tensor, layer.place, -1 if part == "A" else -2, is_cut)
-            is_expert = layer.place.is_expert
+    for _, adapter in built.adapters or ():
+        for module, part, tensor, is_cut in adapter.parts():
+            whole = _whole(tensor, adapter.place, -1 if part == "A" else -2, is_cut)
+            is_expert = adapter.place.is_expert
             if part == "B":
                 whole = whole if is_expert else whole.flatten(0, -2)
                 whole = torch.empty_like(whole).index_copy_(-2, module.rows.to(whole.device), whole)
