@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from rlcore.api.errors import ModelError
-from rlcore_sglang.models import FLASH, GLM5, LATENT, MINIMAX, ON_GPUS, PUBLISHED, SPARSE, check_model
+from rlcore_sglang.models import (
+    FLASH,
+    GEMMA,
+    GLM5,
+    LATENT,
+    MINIMAX,
+    MISTRAL,
+    ON_GPUS,
+    PUBLISHED,
+    SPARSE,
+    check_model,
+)
 
 YARN = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}
 
@@ -43,6 +54,28 @@ def test_of_sparse_attention_it_reads_these_fields_too(architecture: str) -> Non
         config = {"architectures": [architecture], **PUBLISHED[architecture], name: False}
         with pytest.raises(ModelError, match=f"SGLang reads {name} of config.json, found False"):
             check_model(config, on_gpu=True)
+
+
+@pytest.mark.parametrize("architecture", MISTRAL)
+def test_a_window_that_it_leaves_out(architecture: str) -> None:
+    check_model({"architectures": [architecture], "sliding_window": None}, on_gpu=True)
+    with pytest.raises(ModelError, match="with a sliding_window of 8, which SGLang leaves out"):
+        check_model({"architectures": [architecture], "sliding_window": 8}, on_gpu=True)
+
+
+@pytest.mark.parametrize("architecture", GEMMA)
+def test_an_output_matrix_that_it_leaves_out(architecture: str) -> None:
+    check_model({"architectures": [architecture]}, on_gpu=True)
+    with pytest.raises(ModelError, match="leaves out an output matrix of its own"):
+        check_model({"architectures": [architecture], "tie_word_embeddings": False}, on_gpu=True)
+
+
+def test_queries_that_it_grows_by_another_length() -> None:
+    rope = {"rope_type": "yarn", "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16384}
+    config = {"architectures": ["Ministral3ForCausalLM"], "rope_parameters": rope}
+    check_model({**config, "max_position_embeddings": 16384}, on_gpu=True)
+    with pytest.raises(ModelError, match=r"found 262144, .* set 16384 if no sequence is longer"):
+        check_model({**config, "max_position_embeddings": 262144}, on_gpu=True)
 
 
 def _minimax(**changes: Any) -> dict[str, Any]:

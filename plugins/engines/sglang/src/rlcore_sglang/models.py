@@ -13,13 +13,15 @@ MINIMAX = "MiniMaxM2ForCausalLM"
 QWEN3_5 = (
     f"Qwen3_5{experts}For{head}" for experts in ("", "Moe") for head in ("CausalLM", "ConditionalGeneration")
 )
+GEMMA = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
+MISTRAL = ("MistralForCausalLM", "Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")
 ON_GPUS: Mapping[str, str] = {
     MINIMAX: "norms",
     "GptOssForCausalLM": "windows and sinks",
     **dict.fromkeys((SPARSE, GLM5), "sparse attention"),
     **dict.fromkeys(("Qwen3NextForCausalLM", *QWEN3_5, "KimiLinearForCausalLM"), "delta nets"),
 }
-"""Architecture → what of it SGLang, as it is published, has no kernels for on a CPU."""
+"""Architecture → what of it SGLang, as it is published, does not compute on a CPU."""
 ROUTED: Mapping[str, Any] = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys((LATENT, SPARSE), ROUTED),
@@ -57,6 +59,11 @@ def check_model(hf_config: Mapping[str, Any], *, on_gpu: bool) -> None:
             "CPU take --engine local, or full weights: rlcore convert makes a checkpoint of the model, "
             "and of that a directory for --model."
         )
+    for architecture in architectures:
+        if architecture in GEMMA:
+            _check_gemma(architecture, hf_config)
+        if architecture in MISTRAL:
+            _check_mistral(architecture, hf_config)
     for architecture in PUBLISHED.keys() & set(architectures):
         _check_published(architecture, hf_config)
     for architecture in {SPARSE, GLM5} & set(architectures):
@@ -77,6 +84,29 @@ def _check_published(architecture: str, hf_config: Mapping[str, Any]) -> None:
                 f"--engine sglang: of a {architecture} SGLang reads {name} of config.json, found {given}, "
                 f"expected {value!r}; set it, {OTHERWISE}."
             )
+
+
+def _check_gemma(architecture: str, hf_config: Mapping[str, Any]) -> None:
+    if not hf_config.get("tie_word_embeddings", True):
+        raise ModelError(
+            f"--engine sglang: of a {architecture} SGLang leaves out an output matrix of its own, found "
+            "tie_word_embeddings false; take another engine."
+        )
+
+
+def _check_mistral(architecture: str, hf_config: Mapping[str, Any]) -> None:
+    if (window := hf_config.get("sliding_window")) is not None:
+        raise ModelError(
+            f"--engine sglang: found a {architecture} with a sliding_window of {window}, which SGLang leaves "
+            f"out; set it to null if no sequence is longer, {OTHERWISE}."
+        )
+    rope = hf_config.get("rope_parameters") or {}
+    grown, context = rope.get("original_max_position_embeddings"), hf_config.get("max_position_embeddings")
+    if rope.get("llama_4_scaling_beta") and grown and context and context > grown:
+        raise ModelError(
+            f"--engine sglang: SGLang grows queries of a {architecture} by max_position_embeddings, found "
+            f"{context}, transformers by the original; set {grown} if no sequence is longer, {OTHERWISE}."
+        )
 
 
 def _check_minimax(hf_config: Mapping[str, Any]) -> None:
