@@ -6,7 +6,7 @@ from transformers import GlmMoeDsaConfig
 
 from rlcore.api.part import Part
 from rlcore_local.testing import answers
-from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, ROPES, BridgeConformance
+from rlcore_megatron.testing.bridges import EXPERT_LAYOUTS, PP2, ROPES, BridgeConformance
 
 SIZES = {
     "num_attention_heads": 4,
@@ -25,7 +25,7 @@ SIZES = {
     "n_group": 1,
     "topk_group": 1,
 }
-SHARED = ["full", "shared", "shared", "full"]
+SHARED = ["full", "shared"] * 4
 
 
 class TestGlm5(BridgeConformance):
@@ -48,9 +48,13 @@ class TestGlm5(BridgeConformance):
             {"first_k_dense_replace": 0, "n_shared_experts": 2, "tie_word_embeddings": True},
         ),
     }
-    layouts: ClassVar = {name: each for name, each in EXPERT_LAYOUTS.items() if name != "VPP2"}
+    # each chunk of a stage starts on a layer with an indexer
+    layouts: ClassVar = {
+        **EXPERT_LAYOUTS,
+        "PP2 uneven": (2, PP2 | {"num_layers_in_last_pipeline_stage": "2"}),
+    }
     layout_models: ClassVar = {
-        "shared": {**ROPES[0], "num_hidden_layers": 4, "first_k_dense_replace": 1, "indexer_types": SHARED},
+        "shared": {**ROPES[0], "num_hidden_layers": 8, "first_k_dense_replace": 1, "indexer_types": SHARED},
     }
     refused: ClassVar = {
         "attention_bias is not supported": {"attention_bias": True},

@@ -26,13 +26,7 @@ REFUSED: dict[str, Choice] = {
     "do not fit its config.json: model.layers.0.mlp.gate_proj.weight (80, 48)": {"intermediate_size": 84},
 }
 
-RECOMPUTE: dict[str, tuple[int, Choice]] = {
-    "selective recompute": (1, {"recompute-granularity": "selective", "recompute-modules": "core_attn,mlp"}),
-    "full recompute": (
-        1,
-        {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": "1"},
-    ),
-}
+SELECTIVE: Choice = {"recompute-granularity": "selective", "recompute-modules": "core_attn,mlp"}
 
 
 class TestQwen3(BridgeConformance):
@@ -47,7 +41,7 @@ class TestQwen3(BridgeConformance):
         "rope": ROPES,
         "attention": ({"attention_bias": False}, {"attention_bias": True}),
     }
-    layouts: ClassVar = {**LAYOUTS, **RECOMPUTE}
+    layouts: ClassVar = {**LAYOUTS, "selective recompute": (1, SELECTIVE)}
     refused: ClassVar = REFUSED
 
 

@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from rlcore import AdapterSpec, Part, TrainBatch
 from rlcore_machine import HeldPort
+from rlcore_megatron.fields import RECOMPUTE
 from rlcore_megatron.testing.adapters import adapter_gradients, split_off
 from rlcore_megatron.testing.family import config_class, has_experts, published, shrunk
 from rlcore_megatron.testing.grid import HEADS, ROPES, TIED, Choice, pairwise
@@ -54,7 +55,7 @@ VPP2 = PP2 | {"virtual_pipeline_model_parallel_size": "2"}
 CP2 = {"context_parallel_size": "2"}
 LAYOUTS: Mapping[str, tuple[int, Choice]] = {
     "TP2 PP2 SP": (4, TP2 | PP2 | SP),
-    "TP2 CP2 SP": (4, TP2 | CP2 | SP),
+    "TP2 CP2 SP recomputed": (4, TP2 | CP2 | SP | RECOMPUTE),
     "TP2": (2, TP2),
     "TP2 SP": (2, TP2 | SP),
     "PP2 uneven": (2, UNEVEN),
@@ -64,7 +65,7 @@ LAYOUTS: Mapping[str, tuple[int, Choice]] = {
 """Those that combine the most come first."""
 EP2, ETP2 = {"expert_model_parallel_size": "2"}, {"expert_tensor_parallel_size": "2"}
 EXPERT_LAYOUTS: Mapping[str, tuple[int, Choice]] = {
-    "TP2 SP EP2": (2, TP2 | SP | EP2),
+    "TP2 SP EP2 recomputed": (2, TP2 | SP | EP2 | RECOMPUTE),
     "VPP2": (2, VPP2),
     "EP2": (2, EP2),
     "TP2 SP": (2, TP2 | SP),
