@@ -129,6 +129,13 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe_lite": ("glm4_moe_lite", {"q_lora_rank": None, **SHARED, **LATENT}),
     "deepseek_v3": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT}),
     "deepseek_v32": ("deepseek_v32", {"q_lora_rank": 32, **SHARED, **LATENT, **INDEX}),
+    "glm5": (
+        "glm_moe_dsa",
+        {"q_lora_rank": 32, **SHARED, **LATENT, **INDEX, "indexer_types": ["full", "shared"]},
+    ),
+    "qwen3_5": ("qwen3_5_text", {name: DELTA[name] for name in DELTA if "shared" not in name}),
+    "gemma3": ("gemma3_text", {"head_dim": 16, **WIDE, "pad_token_id": 0}),
+    "ministral3": ("ministral3", {"head_dim": 16}),
     "kimi_linear": ("kimi_linear", {"num_experts": 8, **ROUTED, **CHANNELS}),
     "deepseek_v3 mtp": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT, "num_hidden_layers": 3}),
     "glm4_moe mtp": ("glm4_moe", {"head_dim": 16, **SHARED, "num_hidden_layers": 3}),
@@ -201,6 +208,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         (*LAYOUTS[6], "bf16", "kimi_linear"),
         (*LAYOUTS[0], "bf16 fp32", "gpt_oss"),
         (*CUT, "bf16", "gpt_oss"),
+        (LAYOUTS[0][0], TAUGHT, "bf16 fp32", "glm5"),
+        *[(*LAYOUTS[0], "bf16 fp32", name) for name in ("qwen3_5", "ministral3")],
+        (*LAYOUTS[0], "bf16", "gemma3"),  # in fp32 the CPU's kernels, which keep less, are of SiLU alone
         (*LAYOUTS[4], "bf16", "deepseek_v3"),
         (*LAYOUTS[5], "bf16", "deepseek_v3"),
         (*LAYOUTS[6], "bf16", "deepseek_v3"),
