@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore_deepseek.tiny import CONFIG as DEEPSEEK
+from rlcore_gemma.tiny import CONFIG as GEMMA
 from rlcore_glm.tiny import CONFIG as GLM
 from rlcore_llama.tiny import CONFIG as LLAMA
 from rlcore_qwen.tiny import CONFIG as QWEN
@@ -23,6 +24,10 @@ EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_pro
 YARN = {
     **{"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 512},
     **{"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
+}
+MISTRAL = {
+    **{key: value for key, value in LLAMA.items() if key not in ("attention_bias", "mlp_bias")},
+    **{"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None},
 }
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {**TINY_SIZES, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
@@ -50,6 +55,18 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         **DEEPSEEK,
         **{"q_lora_rank": 24, "rope_parameters": YARN, "n_group": 4, "topk_group": 2},
         **{"routed_scaling_factor": 2.5},
+    },
+    "mimo": {**TINY_SIZES, "architectures": ["MiMoForCausalLM"], "model_type": "qwen2"},
+    "gemma3": {**GEMMA, "tie_word_embeddings": True},
+    "mistral": MISTRAL,
+    "ministral3": {
+        **MISTRAL,
+        **{"architectures": ["Ministral3ForCausalLM"], "model_type": "ministral3"},
+        "max_position_embeddings": 64,  # beyond the original ones SGLang's queries grow otherwise
+        "rope_parameters": {
+            **{**YARN, "original_max_position_embeddings": 64},
+            "llama_4_scaling_beta": 0.1,
+        },
     },
 }
 STEPS = ("--steps", "2", "--prompts-per-step", "8", "--group-size", "4", "--eval-every", "0", "--lr", "1e-3")
