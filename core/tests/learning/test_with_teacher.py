@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from rlcore import Input, TrainBatch
+from rlcore import AdvantageEstimator, AdvantageOutput, Input, TrainBatch
 from rlcore.learning.advantages import WithTeacher, prepare
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import GroupAdvantageConfig
 from rlcore_testing.estimators import EstimatorConformance
+from rlcore_testing.tensors import responses
 
 
 class TestConformance(EstimatorConformance):
@@ -46,3 +47,32 @@ def test_a_sample_without_a_score_is_in_no_mean_and_no_deviation(whiten: bool, e
     )
     assert prepared.per_token["advantages"].tolist() == pytest.approx(expected, abs=1e-3)
     assert prepared.per_token["weights"].tolist() == [0.25] * 4
+
+
+class _Fixed:
+    def __init__(self, output: torch.Tensor | AdvantageOutput) -> None:
+        self._output = output
+
+    def estimate(self, batch: TrainBatch) -> torch.Tensor | AdvantageOutput:
+        return self._output
+
+
+def test_the_kl_is_taken_from_the_advantages() -> None:
+    """A - coef · (old - teacher); returns are left alone."""
+    batch = responses([2]).with_columns(
+        per_token={
+            "loss_mask": torch.tensor([1.0, 1.0]),
+            Input.OLD_LOG_PROBS: torch.tensor([-1.0, -2.0]),
+            Input.TEACHER_LOG_PROBS: torch.tensor([-3.0, -0.5]),
+        },
+    )
+    advantages, expected = torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.75])
+    plain: AdvantageEstimator = WithTeacher(_Fixed(advantages), 0.5)
+    found = plain.estimate(batch)
+    assert isinstance(found, torch.Tensor)
+    torch.testing.assert_close(found, expected)
+    output = AdvantageOutput(advantages=advantages, returns=advantages)
+    both = WithTeacher(_Fixed(output), 0.5).estimate(batch)
+    assert isinstance(both, AdvantageOutput)
+    torch.testing.assert_close(both.advantages, expected)
+    torch.testing.assert_close(both.returns, advantages)

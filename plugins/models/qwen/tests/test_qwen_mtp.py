@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from megatron_ranks import mtp_step
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import (
@@ -17,16 +18,12 @@ from transformers import (
     Qwen3NextConfig,
 )
 
-from rlcore import ModelSpec, OptimizerSettings, Part
-from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role.role import Role
-from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_megatron.testing.bridge_ranks import start
+from rlcore import Part
 from rlcore_qwen.adopt import mimo
 from rlcore_testing.checkpoints import make_checkpoint
 from rlcore_testing.mtp import as_mimo, mtp_reference, publish_mimo, publish_mtp
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import policy_loss, random_batch
+from rlcore_testing.tiny import random_batch
 
 LAYERS, FACTOR = 2, 0.3
 MIXED: dict[str, Any] = {
@@ -85,25 +82,6 @@ def _published(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _step(
-    rank: int, world: int, port: int, bridge: Part, path: Path, layout: dict[str, Any]
-) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
-    """The loss of a step that changes nothing; weights and gradients."""
-    start(rank, world, port, layout)
-    fields = {"mtp_num_layers": 1, "mtp_loss_scaling_factor": FACTOR, "use_distributed_optimizer": False}
-    settings = OptimizerSettings(lr=0.0, clip_grad=0.0)
-    role = Role(ModelSpec(path=str(path), bridge=bridge, fields=fields | layout), settings)
-    step = role.train(random_batch(9), policy_loss, temperature=1.0, tokens_per_rank=50)
-    weights = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
-    with torch.no_grad():
-        for chunk in role.built.chunks:
-            for parameter in chunk.parameters():
-                parameter.copy_(vars(parameter)["main_grad"])
-    gradients = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
-    parallel.stop()
-    return step.extras["mtp_loss"], weights, gradients
-
-
 @pytest.mark.parametrize("factory", MODELS)
 def test_it_learns_by_the_formula_and_is_published_as_it_was(
     factory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,7 +101,8 @@ def test_it_learns_by_the_formula_and_is_published_as_it_was(
     loss, gradients = mtp_reference(plain, deepseek, random_batch(9), FACTOR, tmp_path / "gradients")
     bridge = Part(name=name, factory=f"rlcore_qwen.{factory}")
     for ranks, layout in ((1, {}), (2, {"pipeline_model_parallel_size": 2})):
-        found, weights, grown = run_ranks(_step, ranks, bridge, Path(mimo(str(published), None)), layout)[-1]
+        path = Path(mimo(str(published), None))
+        found, weights, grown = run_ranks(mtp_step, ranks, bridge, path, FACTOR, layout)[-1]
         assert found == pytest.approx(loss, rel=1e-5)
         assert weights.keys() == source.keys()
         assert all(torch.equal(source[name], tensor) for name, tensor in weights.items())

@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from megatron_ranks import gradients_of, share_of, start
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, DeepseekV3Config
+from transformers import DeepseekV3Config
 
-from rlcore import ModelError, ModelSpec, OptimizerSettings, Part, SavedWeights, StepResult, even_shares
+from rlcore import ModelError, ModelSpec, OptimizerSettings, Part, SavedWeights, StepResult
 from rlcore_megatron import convert
-from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.build import build_model
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.swapped import SwappedRole, load_host_weights
-from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_qwen.config import QwenConfig
 from rlcore_testing.checkpoints import make_checkpoint, tensors_of
 from rlcore_testing.mtp import mtp_reference, publish_mtp
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
+from rlcore_testing.trainer_ranks import weights_of
 
 LAYERS = 2
 BRIDGE = Part(name="deepseek_v3", factory="rlcore_deepseek.bridge:DeepseekBridge")
@@ -54,7 +54,6 @@ CONFIG = DeepseekV3Config(
 UNSHARDED = {"use_distributed_optimizer": False}  # a rank then holds all gradients of its parameters
 MTP, FACTOR = {"mtp_num_layers": 1}, 0.3
 TRAINED = {**MTP, "mtp_loss_scaling_factor": FACTOR}
-MODELS: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
 OF_CONFIG = "num_nextn_predict_layers"
 OF_MTP = f"model.layers.{LAYERS}."
 
@@ -94,22 +93,14 @@ def _fit(
     clip: float = 0.0,
 ) -> Found:
     """Steps over one batch, divided over the ranks."""
-    parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(check_fields(fields)).layout)
+    start(rank, world, port, fields)
     settings = OptimizerSettings(lr=lr, adam_eps=1e-3, clip_grad=clip)
     role = Role(ModelSpec(path=str(path), bridge=BRIDGE, fields={**UNSHARDED, **fields}), settings)
-    batch = random_batch(9)
-    mine = batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
+    mine = share_of(random_batch(9))
     found = [role.train(mine, policy_loss, temperature=0.8, tokens_per_rank=tokens) for _ in range(steps)]
-    weights = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
-    with torch.no_grad():
-        for chunk in role.built.chunks:
-            for parameter in chunk.parameters():
-                parameter.copy_(vars(parameter)["main_grad"])
-            for buffer in chunk.buffers():
-                buffer.zero_()
-    gradients = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
+    result = found, weights_of(role), gradients_of(role)
     parallel.stop()
-    return found, weights, gradients
+    return result
 
 
 def _apart(found: Tensor, expected: Tensor) -> float:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from megatron_ranks import OPTIMIZER, QWEN, start
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.columns import Input
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part import ModelSpec
 from rlcore.api.training import Loss
 from rlcore.api.types import Group, Prompt
 from rlcore.learning.learner import Learner
@@ -17,17 +17,14 @@ from rlcore.rollout.batch import split, to_batch
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role.role import Role
-from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_offline.config import DpoConfig, SftConfig
 from rlcore_offline.loss import Dpo, Sft
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.learners import learner_settings
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.samples import sample_of
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3
+from rlcore_testing.trainer_ranks import weights_of
 
-# eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
-OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
 NORMALIZERS: dict[str, Normalizer] = {"sft": "per_token", "dpo": "per_rollout"}
 SECONDS = 240.0
 BETA = 0.3
@@ -66,10 +63,9 @@ def _run(
     rank: int, world: int, port: int, paths: tuple[str, str], name: str, minibatches: int, budget: int
 ) -> Any:
     """Metrics of two steps, and the weights after them."""
-    parallel.start(rank, world, "127.0.0.1", port)
-    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=paths[0], bridge=bridge), OPTIMIZER)
-    reference = Role(ModelSpec(path=paths[1], bridge=bridge), None) if name == "dpo" else None
+    start(rank, world, port)
+    role = Role(ModelSpec(path=paths[0], bridge=QWEN), OPTIMIZER)
+    reference = Role(ModelSpec(path=paths[1], bridge=QWEN), None) if name == "dpo" else None
     loss: Loss = Sft(SftConfig()) if name == "sft" else Dpo(DpoConfig(beta=BETA))
     settings = learner_settings(
         minibatches=minibatches,
@@ -86,7 +82,7 @@ def _run(
     )
     share = split(_batch(name, minibatches), parallel.data_size())[parallel.data_rank()]
     found = [learner.update(share, step=step, first=step == 1) for step in (1, 2)]
-    weights = {key: tensor.numpy().copy() for key, tensor in hf_tensors(role.built)}
+    weights = weights_of(role)
     parallel.stop()
     return found, weights
 
@@ -128,9 +124,7 @@ def test_no_split_shows(
                 if not key.startswith("time/"):
                     assert value == pytest.approx(expected[step][key], rel=1e-4, abs=3e-6), (step, key)
         for key, tensor in mine.items():
-            torch.testing.assert_close(
-                torch.from_numpy(tensor), torch.from_numpy(weights[key]), atol=2e-5, rtol=0
-            )
+            torch.testing.assert_close(tensor, weights[key], atol=2e-5, rtol=0)
 
 
 def _transformers(path: str, name: str, reference: str) -> tuple[float, float, dict[str, float]]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from megatron_ranks import OPTIMIZER, QWEN, start
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.columns import Input
 from rlcore.api.errors import LogProbGapError
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part import ModelSpec
 from rlcore.api.training import AdvantageEstimator
 from rlcore.learning.learner import Learner
 from rlcore.rollout.batch import even_shares
@@ -24,13 +24,11 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.learners import learner_settings
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import make_qwen3, random_batch
+from rlcore_testing.tiny import random_batch
+from rlcore_testing.trainer_ranks import weights_of
 
-# eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
-OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
 BUDGET = 40
 GAP = 6e-5
 SECONDS = 240.0
@@ -84,12 +82,11 @@ def _share(role: Role, gap: float) -> TrainBatch:
 
 def _run(rank: int, world: int, port: int, path: str, layout: dict[str, Any], minibatches: int) -> Any:
     parallel.start(rank, world, "127.0.0.1", port, **layout)
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=path, bridge=part, fields=layout), OPTIMIZER)
+    role = Role(ModelSpec(path=path, bridge=QWEN, fields=layout), OPTIMIZER)
     learner = _learner(role, GroupAdvantage(GroupAdvantageConfig()), minibatches, folder=path)
     found = [learner.update(_share(role, GAP), step=step, first=step == 0) for step in range(2)]
     nothing = learner.update(_share(role, GAP).select([]), step=2, first=False)
-    weights = {name: tensor.numpy().copy() for name, tensor in hf_tensors(role.built)}
+    weights = weights_of(role)
     try:
         learner.update(_share(role, 1e-3), step=3, first=True)
         error = None
@@ -97,11 +94,6 @@ def _run(rank: int, world: int, port: int, path: str, layout: dict[str, Any], mi
         error = str(raised)
     parallel.stop()
     return found, nothing, weights, error
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_qwen3(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +139,7 @@ def test_two_ranks_are_as_one(model: str, alone: Any, layout: dict[str, Any]) ->
                 if not name.startswith("time/"):
                     assert value == pytest.approx(found[step][name], rel=1e-4, abs=3e-6), (step, name)
         for name, tensor in mine.items():
-            torch.testing.assert_close(
-                torch.from_numpy(tensor), torch.from_numpy(weights[name]), atol=2e-5, rtol=0
-            )
+            torch.testing.assert_close(tensor, weights[name], atol=2e-5, rtol=0)
 
 
 class _Raw:
@@ -160,11 +150,10 @@ class _Raw:
 
 
 def _not_finite(rank: int, world: int, port: int, path: str, folder: str) -> tuple[str, list[str]]:
-    parallel.start(rank, world, "127.0.0.1", port)
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=path, bridge=part), OPTIMIZER)
+    start(rank, world, port)
+    role = Role(ModelSpec(path=path, bridge=QWEN), OPTIMIZER)
     share = _share(role, 0.0)
-    before = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
+    before = weights_of(role)
     learner = _learner(role, _Raw(), 1, folder)
     broken = share.per_sample["reward"].clone()
     if rank == 0:

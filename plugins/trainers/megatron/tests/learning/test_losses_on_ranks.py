@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from megatron_ranks import QWEN
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.columns import TEACHER_TOP_LOG_PROBS, TOP_IDS, Input
 from rlcore.api.config import Config
 from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part import ModelSpec
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import StepResult
 from rlcore.api.training import Correction, Loss
@@ -42,7 +43,6 @@ from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill
 from rlcore_ppo.config import ClippedConfig
 from rlcore_ppo.value_loss import Clipped
-from rlcore_qwen.config import QwenConfig
 from rlcore_reinforce.loss import Reinforce
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
@@ -177,8 +177,7 @@ def _moves(role: Role, before: Mapping[str, NDArray[np.float32]]) -> Arrays:
 def _run(rank: int, world: int, port: int, path: str, headed: str, layout: dict[str, Any]) -> Found:
     """For each case the step, and what it changed in each weight."""
     parallel.start(rank, world, "127.0.0.1", port, **layout)
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    role = Role(ModelSpec(path=path, bridge=part, fields=layout), SETTINGS)
+    role = Role(ModelSpec(path=path, bridge=QWEN, fields=layout), SETTINGS)
     found = {}
     for seed, (name, case) in enumerate(CASES.items()):
         before = _weights(role)
@@ -190,7 +189,7 @@ def _run(rank: int, world: int, port: int, path: str, headed: str, layout: dict[
             chosen=case.chosen,
         )
         found[name] = (result, _moves(role, before))
-    critic = Critic(ModelSpec(path=headed, bridge=part, fields=layout), SETTINGS)
+    critic = Critic(ModelSpec(path=headed, bridge=QWEN, fields=layout), SETTINGS)
     before = _weights(critic)
     found[VALUE_LOSS] = (_value_step(critic), _moves(critic, before))
     parallel.stop()

@@ -8,35 +8,30 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from megatron_ranks import OPTIMIZER, QWEN, same, share_of, start, untimed
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.columns import Input
 from rlcore.api.errors import RunError
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part import ModelSpec
 from rlcore.api.training import AdvantageOutput
 from rlcore.learning.learner import Learner
-from rlcore.rollout.batch import even_shares
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
-from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role.critic import Critic
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.swapped import SwappedRole, load_host_weights
-from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_ppo.advantage import Gae
 from rlcore_ppo.config import ClippedConfig, GaeConfig
 from rlcore_ppo.value_loss import Clipped
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.learners import learner_settings
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import make_qwen3, random_batch
+from rlcore_testing.tiny import random_batch
+from rlcore_testing.trainer_ranks import weights_of
 
-# eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
-OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
 BUDGET = 60
 SECONDS = 240.0
 SETTINGS: dict[str, Any] = dict(
@@ -67,8 +62,7 @@ class _Models:
     """A policy, its reference and a critic, of the same directory."""
 
     def __init__(self, path: str, megatron: dict[str, Any], *, swapped: bool = False) -> None:
-        part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-        spec = ModelSpec(path=path, bridge=part, fields=megatron)
+        spec = ModelSpec(path=path, bridge=QWEN, fields=megatron)
         weights = load_host_weights(spec) if swapped else None
         self.policy = Role(spec, OPTIMIZER)
         self.reference = Role(spec, None) if weights is None else SwappedRole(self.policy, weights)
@@ -87,9 +81,8 @@ class _Models:
         )
 
     def weights(self) -> dict[str, Tensor]:
-        found = {f"policy.{name}": tensor.clone() for name, tensor in hf_tensors(self.policy.built)}
-        found |= {f"critic.{name}": tensor.clone() for name, tensor in hf_tensors(self.critic.built)}
-        return found
+        roles = {"policy": self.policy, "critic": self.critic}
+        return {f"{role}.{name}": one for role in roles for name, one in weights_of(roles[role]).items()}
 
     def save(self, folder: Path) -> None:
         for name in ("policy", "reference", "critic"):
@@ -124,33 +117,20 @@ def _batch(models: _Models, seed: int = 4, reward: float | None = None) -> Train
     )
 
 
-def _share(batch: TrainBatch) -> TrainBatch:
-    return batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
-
-
-def _untimed(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
-
-
 def _run(rank: int, world: int, port: int, path: str, headed: str, megatron: dict[str, Any]) -> Any:
-    parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
+    start(rank, world, port, megatron)
     models = _Models(path, megatron)
     learner = models.learner(minibatches=2)
     found = [
-        _untimed(learner.update(_share(_batch(models, seed)), step=step, first=step == 1))
+        untimed(learner.update(share_of(_batch(models, seed)), step=step, first=step == 1))
         for step, seed in ((1, 4), (2, 5))
     ]
     models.reference.copy_weights(models.policy)
-    found.append(_untimed(learner.update(_share(_batch(models, 6)), step=3, first=False)))
+    found.append(untimed(learner.update(share_of(_batch(models, 6)), step=3, first=False)))
     trained = models.critic.values(_batch(models), tokens_per_rank=BUDGET).tolist()
     other = _Models(headed, megatron).critic.values(_batch(models), tokens_per_rank=BUDGET)
     parallel.stop()
     return found, trained, other.tolist()
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_qwen3(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +174,7 @@ def test_two_ranks_are_as_one(model: str, headed: str, alone: Any, layout: dict[
 
 
 def _on_one_rank(rank: int, world: int, port: int, path: str, folder: str) -> bool:
-    parallel.start(rank, world, "127.0.0.1", port)
+    start(rank, world, port)
     _check_shortcut_and_kl(path)
     _check_kl_in_loss(path)
     _check_constant_reward(path)
@@ -220,7 +200,7 @@ def _check_shortcut_and_kl(path: str) -> None:
         assert metrics["train/kl_reference"] == 0
         assert metrics["train/ppo_kl"] == 0
         assert (metrics.pop("train/kl_coef", 0.0) > 0) == (name != "none")
-        results[name] = _untimed(metrics), models.weights()
+        results[name] = untimed(metrics), models.weights()
     for metrics, weights in results.values():
         # k3 is 0 at the reference, and so is its slope
         assert metrics == results["none"][0]
@@ -280,7 +260,7 @@ def _check_warmup(path: str, folder: Path) -> None:
     assert (other.policy.steps, other.critic.steps) == (0, 1)
     assert learner.update(_batch(models), step=2, first=False)["train/updates"] == 1
     assert other.learner().update(_batch(other), step=2, first=True)["train/updates"] == 1
-    _same(models.weights(), other.weights())
+    same(models.weights(), other.weights())
     _check_forwards_of_warmup(models)
 
 
@@ -306,9 +286,9 @@ def _check_resume(path: str, folder: Path) -> None:
     for step, seed in ((3, 6), (4, 7)):
         expected = models.learner(minibatches=2).update(_batch(models, seed), step=step, first=False)
         found = other.learner(minibatches=2).update(_batch(other, seed), step=step, first=False)
-        assert _untimed(found) == _untimed(expected)
+        assert untimed(found) == untimed(expected)
         assert expected["train/kl_reference"] > 0
-    _same(models.weights(), other.weights())
+    same(models.weights(), other.weights())
     shutil.rmtree(folder / "saved")
 
 
@@ -323,17 +303,11 @@ def _check_swapped(path: str, folder: Path) -> None:
         steps.append(models.learner().update(_batch(models, 5), step=2, first=False))
         models.load(folder / "swapped-True")
         steps.append(models.learner().update(_batch(models, 6), step=3, first=False))
-        found.append([_untimed(metrics) for metrics in steps])
+        found.append([untimed(metrics) for metrics in steps])
         ends.append(models.weights())
     assert found[0] == found[1]
-    _same(ends[0], ends[1])
+    same(ends[0], ends[1])
     assert found[0][1]["train/kl_reference"] < found[0][2]["train/kl_reference"], "the old one was loaded"
-
-
-def _same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in found.items():
-        assert torch.equal(tensor, expected[name]), name
 
 
 def test_what_each_role_changes(model: str, tmp_path: Path) -> None:

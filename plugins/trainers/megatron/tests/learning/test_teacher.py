@@ -6,33 +6,25 @@ from typing import Any
 
 import pytest
 import torch
+from megatron_ranks import OPTIMIZER, QWEN, share_of, start, untimed
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.columns import Input
 from rlcore.api.config import Config
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
-from rlcore.api.training import AdvantageEstimator, AdvantageOutput
-from rlcore.learning.advantages import WithTeacher
+from rlcore.api.part import ModelSpec
 from rlcore.learning.learner import Learner
-from rlcore.rollout.batch import even_shares
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip
-from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.rank import data_rank
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_opd.advantage import Zero
 from rlcore_opd.config import DistillConfig
 from rlcore_opd.loss import Distill
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.learners import learner_settings
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tensors import responses
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
 
-# eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
-OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
 BUDGET = 60
 SECONDS = 240.0
 SETTINGS: dict[str, Any] = dict(
@@ -74,13 +66,8 @@ def _batch(seed: int) -> TrainBatch:
     )
 
 
-def _share(batch: TrainBatch) -> TrainBatch:
-    return batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
-
-
 def _spec(path: str, megatron: dict[str, Any]) -> ModelSpec:
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
-    return ModelSpec(path=path, bridge=part, fields=megatron)
+    return ModelSpec(path=path, bridge=QWEN, fields=megatron)
 
 
 def _learner(policy: Role, teacher: Role, form: DistillConfig, **changes: Any) -> Learner:
@@ -94,18 +81,14 @@ def _learner(policy: Role, teacher: Role, form: DistillConfig, **changes: Any) -
     )
 
 
-def _untimed(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
-
-
 def _run(rank: int, world: int, port: int, path: str, other: str, megatron: dict[str, Any]) -> Any:
-    parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
+    start(rank, world, port, megatron)
     teacher = Role(_spec(other, megatron), None)
     found: dict[str, list[dict[str, float]]] = {}
     for name, form in FORMS.items():
         learner = _learner(Role(_spec(path, megatron), OPTIMIZER), teacher, form, minibatches=2)
         found[name] = [
-            _untimed(learner.update(_share(_batch(seed)), step=step, first=False))
+            untimed(learner.update(share_of(_batch(seed)), step=step, first=False))
             for step, seed in ((1, 4), (2, 5))
         ]
     parallel.stop()
@@ -150,7 +133,7 @@ def test_what_each_form_measures(alone: Any) -> None:
 
 
 def _on_one_rank(rank: int, world: int, port: int, path: str, other: str, folder: str) -> bool:
-    parallel.start(rank, world, "127.0.0.1", port)
+    start(rank, world, port)
     student, teacher = _spec(path, {}), Role(_spec(other, {}), None)
     _check_itself(student)
     _check_learning(student, teacher, Path(folder))
@@ -210,32 +193,3 @@ def _check_coefficient(student: ModelSpec, teacher: Role) -> None:
 
 def test_on_one_rank(models: tuple[str, str], tmp_path: Path) -> None:
     assert run_ranks(_on_one_rank, 1, *models, str(tmp_path), timeout=SECONDS) == [True]
-
-
-class _Fixed:
-    def __init__(self, output: torch.Tensor | AdvantageOutput) -> None:
-        self._output = output
-
-    def estimate(self, batch: TrainBatch) -> torch.Tensor | AdvantageOutput:
-        return self._output
-
-
-def test_the_kl_is_taken_from_the_advantages() -> None:
-    """A - coef · (old - teacher); returns are left alone."""
-    batch = responses([2]).with_columns(
-        per_token={
-            "loss_mask": torch.tensor([1.0, 1.0]),
-            Input.OLD_LOG_PROBS: torch.tensor([-1.0, -2.0]),
-            Input.TEACHER_LOG_PROBS: torch.tensor([-3.0, -0.5]),
-        },
-    )
-    advantages, expected = torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.75])
-    plain: AdvantageEstimator = WithTeacher(_Fixed(advantages), 0.5)
-    found = plain.estimate(batch)
-    assert isinstance(found, torch.Tensor)
-    torch.testing.assert_close(found, expected)
-    output = AdvantageOutput(advantages=advantages, returns=advantages)
-    both = WithTeacher(_Fixed(output), 0.5).estimate(batch)
-    assert isinstance(both, AdvantageOutput)
-    torch.testing.assert_close(both.advantages, expected)
-    torch.testing.assert_close(both.returns, advantages)
