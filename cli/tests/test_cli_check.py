@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from refusals import Case, cases, sentence
 
 from rlcore_cli.main import run
 
@@ -82,27 +83,11 @@ def test_prompts_are_those_of_the_data(
     capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ([], "plugins check: expected the name of a part or of a plugin, or --plugin FILE."),
-        (["copi"], "plugins check: nothing is called 'copi'. Did you mean 'copy'?"),
-        (
-            ["functions"],
-            "plugins check: the plugin 'functions' offers no part and no command: it makes rewards of f",
-        ),
-        (["copy", "--source.digit", "3"], "--source.digit is unknown. Did you mean '--source."),
-        (["copy", "--kind", "loss"], "--kind: found 'loss', expected source."),
-        (["file"], "--source.path is missing: "),
-        (["copy", "--data", "gone.jsonl"], "gone.jsonl"),
-    ],
-)
-def test_bad_input(
-    args: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@cases("cli: check")
+def test_bad_input(case: Case, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLCORE_PLUGINS", "files,functions,tasks")
-    assert run(["plugins", "check", *args]) == 2
-    assert said in capsys.readouterr().err
+    assert run(["plugins", "check", *case.given]) == 2
+    case.check(sentence(capsys.readouterr().err))
 
 
 BRIDGE = """

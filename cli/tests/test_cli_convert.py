@@ -140,3 +140,27 @@ def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(["convert", str(gone), str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {gone}: expected RUN/checkpoints/N of a run")
     assert list(tmp_path.iterdir()) == []
+
+
+BARE = """
+from rlcore import Component, TrainerConfig, hookimpl
+
+class Bare(TrainerConfig):
+    needs_bridge = False
+
+@hookimpl
+def rlcore_trainers():
+    yield Component(name="bare", factory=f"{__name__}:Bare", summary="x", config=Bare, default=True)
+"""
+
+
+def test_a_trainer_without_a_form_of_its_own_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLCORE_PLUGINS", "import,qwen")
+    plugin, model = tmp_path / "trainers.py", tmp_path / "model"
+    plugin.write_text(BARE)
+    model.mkdir()
+    (model / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
+    assert run(["--plugin", str(plugin), "convert", str(model), str(tmp_path / "out")]) == 2
+    assert "the trainer 'bare' has no weights in a form of its own" in capsys.readouterr().err

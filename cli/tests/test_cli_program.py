@@ -339,29 +339,12 @@ def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
     assert rest == [*left, "--eval.a.reward", "i", "--eval.held-out.generator=j", "--eval.b.data", "x.py:z"]
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("--reward FILE:shrt", "the file has no shrt, expected a function with a parameter such as response"),
-        ("--reward FILE:other", "by its parameters other is no reward"),
-        ("--reward FILE:dumps", "dumps is imported there, and __all__ does not list it"),
-        ("--generator FILE:short", "--generator FILE:short: short is a reward, expected async def NAME(ctx"),
-        ("--eval.a.reward=FILE:shrt", "--eval.a.reward FILE:shrt: the file has no shrt"),
-        ("--reward FILE", "--reward FILE: found a file alone"),
-        ("--reward=FILE", "--reward FILE: found a file alone"),
-        ("--reward GONE.py", "--reward GONE.py: found a file alone"),
-        ("--reward FILE:short,other", ":short,other', expected"),
-        ("--reward GONE.py:f", "GONE.py: No such file or directory; expected a Python file."),
-    ],
-)
-def test_a_function_that_is_not_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, said: str
-) -> None:
+@cases("cli: functions")
+def test_a_function_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: Case) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from json import dumps\ndef short(response): return 1\ndef other(x): return 1\n")
-    assert run(["eval", "--task", "copy", *given.replace("FILE", str(file)).split()]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert said.replace("FILE", str(file)) in line
+    assert run(["eval", "--task", "copy", *case.given.replace("FILE", str(file)).split()]) == 2
+    case.check(sentence(capsys.readouterr().err), tmp_path)
 
 
 def test_a_function_without_what_makes_rewards_of_functions(

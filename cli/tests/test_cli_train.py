@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from refusals import Case, cases
 
-from rlcore.api.marks import Mark
-from rlcore.api.run_config import RunConfig
-from rlcore.config.fields import marked
 from rlcore_cli import train
 from rlcore_cli.main import run
 
@@ -149,10 +146,6 @@ def test_help_shows_the_common_settings_all_or_one_table(
     )
 
 
-def test_thirty_settings_are_common() -> None:
-    assert len(marked(RunConfig, Mark.COMMON)) == 30
-
-
 SELECTIONS = [
     [],
     ["--loss", "far", "--loss.delta", "2", "--filter", "drop", "--filter.drop.delta=3"],
@@ -191,13 +184,6 @@ def test_a_dry_run_of_an_evaluation_feeds_back(
     (tmp_path / "evals.toml").write_text(text)
     assert shown(["eval", "--config", "evals.toml", "--dry-run"], capsys) == text
     assert json.loads(shown(["eval", *flags, "--dry-run", "--json"], capsys)) == found
-
-
-def test_flags_win_over_the_file(base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.toml").write_text('plugin = ["toy.py"]\nseed = 3\nsteps = 7\n[loss]\nclip = 0.4\n')
-    file = ["train", "--config", "run.toml", "--algo", "toy", "--model", "tiny"]
-    text = shown([*file, "--steps", "9", "--dry-run"], capsys)
-    assert {"seed = 3", "steps = 9", "clip = 0.4"} <= set(text.splitlines())
 
 
 FUNCTIONS = """
@@ -263,14 +249,6 @@ def test_whose_factory_is_not_there_is_said(
         "'ghost' of rlcore-ghost 0.3: its factory is 'nowhere.parts:Ghost', and there is no module "
         "'nowhere.parts'."
     )
-
-
-def test_a_dry_run_leaves_nothing_behind(
-    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = set(tmp_path.iterdir())
-    shown([*base, "--dry-run", "--run-dir", "out"], capsys)
-    assert set(tmp_path.iterdir()) == before
 
 
 ENGINES = ["--ranks", "4", "--engine", "sglang", "--engines"]
@@ -396,12 +374,6 @@ def test_a_resumed_run_keeps_its_past(
     begun: list[str], case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case.check(refused([*begun, *case.given], capsys))
-
-
-def test_a_callback_says_what_does_not_fit_it(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = ["--callback", "adaptive_kl", "--callback.adaptive-kl.target", "0.02", "--dry-run"]
-    said = refused(["train", "--algo", "grpo", "--model", "qwen3", *chosen], capsys)
-    assert said.startswith("--callback: found 'adaptive_kl', which steers --kl-coef, but that is 0;")
 
 
 def test_a_dry_run_looks_at_frozen_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

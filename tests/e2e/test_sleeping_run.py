@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from command import SMALL, Command, Run, Start, gone, rows, untimed, wait_for
-from refusals import Refused, sentence
+from refusals import sentence
 
 from rlcore.runtime.handover import State
 
@@ -81,21 +81,6 @@ def test_a_worker_that_is_killed_ends_the_run(
         flags = ("train", "--resume", str(folder))
     run(*flags, "--no-callback")
     same(folder, undisturbed)
-
-
-@pytest.mark.daily
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--max-staleness", "1"), "where trainer and engines work at the same time; add --partial-rollouts"),
-        (
-            ("--engine-url", "http://127.0.0.1:1"),
-            "with --engine-url, where engines have devices of their own",
-        ),
-    ],
-)
-def test_who_cannot_sleep(refused: Refused, flags: tuple[str, ...], said: str) -> None:
-    assert said in refused(*TRAIN, "--sleep", "all", *flags)
 
 
 def _has_started(command: Command) -> bool:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 from rlcore.compose.resolved import Resolved
+from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import Plugins, Switches, load
 from rlcore_cli.resolve import resolve
@@ -21,6 +23,10 @@ def run_of(algorithm: str, flags: Mapping[str, object] | None = None) -> Resolve
 
     Raises `UserError`: the sentence that the command would print.
     """
-    plugins = installed()
-    values = {"algo": algorithm, "model": "qwen3", "engine": "local", **(flags or {})}
-    return resolve(select(plugins.registry, None, Layer(label="", values=values)))
+    return resolved({"algo": algorithm, "model": "qwen3", "engine": "local", **(flags or {})})
+
+
+def resolved(flags: Mapping[str, object], file: Path | None = None) -> Resolved:
+    """The run of `flags` alone, and of `--config FILE`."""
+    layer = Layer(label=str(file), values=toml.read_settings(file)) if file else None
+    return resolve(select(installed().registry, layer, Layer(label="", values=flags)))

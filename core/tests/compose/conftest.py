@@ -50,6 +50,19 @@ def make(plugins: Plugins, choose: Callable[..., Selection]) -> Callable[..., Re
     return make
 
 
+@pytest.fixture(scope="session")
+def make_with_roles() -> Callable[..., Resolved]:
+    """`make_with_roles(flags)`: the resolved run, with the parts of both plugin files to choose from."""
+    files = (TOY, TOY.with_name("roles_plugin.py"))
+    plugins = load(Switches(only=("local", "sampling", "sglang", "tasks"), files=files, strict=True))
+
+    def make(flags: dict[str, Any]) -> Resolved:
+        chosen = select(plugins.registry, None, Layer(label="", values={**BASE, **flags}))
+        return resolve(chosen, plugins.files)
+
+    return make
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str], Path]:
     """`write(text)`: the file run.toml with that text."""

@@ -1,7 +1,6 @@
 """A trainer says what it can; rlcore refuses a run that asks for more, before anything starts."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +8,7 @@ import pytest
 from rlcore import Ability, ConfigError
 from rlcore.compose.abilities import LACKS
 from rlcore.compose.resolved import Resolved
-from rlcore.config.layers import Layer
-from rlcore.plugins.loader import Switches, load
-from rlcore_cli.resolve import resolve
-from rlcore_cli.select import select
 
-HERE = Path(__file__).parent
-BASE = {"algo": "toy", "model": "tiny", "engine": "local"}
 KL = {"kl_coef": "0.1"}
 CRITIC = {"advantage": "judge", "value_loss": "square"}
 DEMANDS: list[tuple[Ability, dict[str, Any], str]] = [
@@ -52,41 +45,30 @@ DEMANDS: list[tuple[Ability, dict[str, Any], str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def make() -> Callable[..., Resolved]:
-    """`make(flags)`: the resolved run, with the parts of both plugin files to choose from."""
-    files = (HERE / "toy_plugin.py", HERE / "roles_plugin.py")
-    plugins = load(Switches(only=("local", "sampling", "tasks"), files=files, strict=True))
-
-    def make(flags: dict[str, Any]) -> Resolved:
-        chosen = select(plugins.registry, None, Layer(label="", values={**BASE, **flags}))
-        return resolve(chosen, plugins.files)
-
-    return make
-
-
 def test_every_ability_has_a_run_that_asks_for_it() -> None:
     assert {ability for ability, _, _ in DEMANDS} == set(Ability) == set(LACKS)
 
 
-def test_a_trainer_that_declares_nothing_trains_a_policy_on_one_rank(make: Callable[..., Resolved]) -> None:
-    assert make({"trainer": "bare"}).run.ranks == 1
+def test_a_trainer_that_declares_nothing_trains_a_policy_on_one_rank(
+    make_with_roles: Callable[..., Resolved],
+) -> None:
+    assert make_with_roles({"trainer": "bare"}).run.ranks == 1
 
 
 @pytest.mark.parametrize(("ability", "flags", "found"), DEMANDS)
 def test_one_sentence_names_the_flag_the_trainer_and_what_it_lacks(
-    make: Callable[..., Resolved],
+    make_with_roles: Callable[..., Resolved],
     monkeypatch: pytest.MonkeyPatch,
     ability: Ability,
     flags: dict[str, Any],
     found: str,
 ) -> None:
-    config = type(make({"trainer": "bare"}).trainer.config)
+    config = type(make_with_roles({"trainer": "bare"}).trainer.config)
     monkeypatch.setattr(config, "abilities", frozenset(Ability) - {ability})
     with pytest.raises(ConfigError) as refusal:
-        make({"trainer": "bare", **flags})
+        make_with_roles({"trainer": "bare", **flags})
     sentence = str(refusal.value)
     assert sentence.startswith(f"{found}, but the trainer 'bare' {LACKS[ability]}; ")
     assert sentence.endswith(", or choose another --trainer.")
     monkeypatch.setattr(config, "abilities", frozenset(Ability))
-    assert make({"trainer": "bare", **flags}).trainer.name == "bare"
+    assert make_with_roles({"trainer": "bare", **flags}).trainer.name == "bare"

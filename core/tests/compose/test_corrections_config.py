@@ -23,11 +23,6 @@ def high(resolved: Resolved) -> float:
     return float(getattr(resolved.corrections[-1].config, "high"))  # noqa: B009 - a field of the toy's own
 
 
-def test_a_run_has_no_correction_by_default(make: Make) -> None:
-    assert make().corrections == ()
-    assert make().flat()["correction"] == []
-
-
 def test_recipe_then_file_then_flags(make: Make, write: Write) -> None:
     """The list is replaced as a whole; a table goes with the layer that chose its part."""
     recipe = make({"algo": "off_policy"})
@@ -41,13 +36,6 @@ def test_recipe_then_file_then_flags(make: Make, write: Write) -> None:
     assert names(make({"algo": "off_policy", "correction": []}, write(FILE))) == []
     reordered = make({"algo": "off_policy", "correction": ["move", "weigh"]})
     assert (names(reordered), high(reordered)) == (["move", "weigh"], 4.0)
-
-
-def test_a_run_with_corrections_comes_back_from_its_toml(make: Make, write: Write) -> None:
-    resolved = make({"correction": ["weigh", "move"], "correction.weigh.high": "7"})
-    again = make({}, write(resolved.to_toml()))
-    assert again == resolved
-    assert (names(again), again.corrections[0].factory) == (["weigh", "move"], "toy:Weigh")
 
 
 @cases("corrections")

@@ -58,29 +58,6 @@ def test_a_port_in_use_is_seen() -> None:
     assert not is_free(65536)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({}, None),
-        ({"max_staleness": "1", "partial_rollouts": True}, None),
-        (
-            {"placement": "split"},
-            "with --placement split, where engines have devices of their own; leave it out.",
-        ),
-        (
-            {"max_staleness": "2"},
-            "--sleep: found optimizer with --max-staleness 2, where trainer and engines work",
-        ),
-    ],
-)
-def test_when_a_trainer_has_time_to_sleep(flags: dict[str, Any], said: str | None) -> None:
-    if said is None:
-        assert run_of("grpo", {"sleep": "optimizer", **flags}).run.sleep == "optimizer"
-        return
-    with pytest.raises(ConfigError, match=said):
-        run_of("grpo", {"sleep": "optimizer", **flags})
-
-
 GROUPS = {
     "engine": "sglang",
     "engine_group": ["short=1", "long=2"],

@@ -45,24 +45,6 @@ def test_each_has_its_own_sampling_reward_and_keys(make: Make, path: str) -> Non
     assert two.source.config == DigitsConfig(digits=3)
 
 
-def test_what_is_printed_gives_the_same_evaluations(
-    make: Make, write: Callable[[str], Path], path: str
-) -> None:
-    first = make(
-        {
-            "eval": [f"math={path}", "digits=sort"],
-            "eval.math.reward": "many",
-            "eval.math.generator": "single_turn",
-            "eval.digits.max_tokens": "7",
-        }
-    )
-    again = make({}, write(first.to_toml()))
-    assert again == first
-    assert (
-        again.context_length == first.run.sampling.max_prompt_tokens + first.run.sampling.max_response_tokens
-    )
-
-
 def test_a_task_may_have_a_path_of_its_own() -> None:
     """Not that of `--data`, which stands in for it elsewhere."""
 

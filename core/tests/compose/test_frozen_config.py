@@ -7,31 +7,15 @@ from typing import Any
 
 import pytest
 from refusals import Case, cases
-from runs import installed, run_of
+from runs import installed, resolved, run_of
 
 from rlcore import AsksChat, AsksScores, ConfigError
 from rlcore.compose.frozen import fields_of, frozen_models
-from rlcore.compose.resolved import Resolved
-from rlcore.config import toml
 from rlcore.config.layers import Layer
 from rlcore_cli.evaluation import resolve_evaluation, select_evaluation
-from rlcore_cli.resolve import resolve
-from rlcore_cli.select import select
 
 JUDGED: dict[str, Any] = {"reward": ["judge"], "reward.judge.url": "frozen:judge"}
 GIVEN: dict[str, Any] = {"frozen": ["judge=/models/judge"], **JUDGED}
-UNASKED = (
-    "--frozen: found 'judge', which nothing asks; give frozen:judge where a server's URL is expected, as to "
-    "--teacher.url, --reward.judge.url or --reward.reward-model.url, or leave it out."
-)
-
-
-def of_file(path: Path, text: str, flags: Mapping[str, Any] | None = None) -> Resolved:
-    path.write_text(text)
-    plugins = installed()
-    file = Layer(label=str(path), values=toml.read_settings(path))
-    selection = select(plugins.registry, file, Layer(label="", values=flags or {}))
-    return resolve(selection)
 
 
 def test_a_run_is_read_again_from_its_own_file(tmp_path: Path) -> None:
@@ -39,19 +23,21 @@ def test_a_run_is_read_again_from_its_own_file(tmp_path: Path) -> None:
     first = run_of("grpo", {**GIVEN, **fields, "engine": "sglang"})
     assert frozen_models(first.run) == {"judge": "/models/judge"}
     assert fields_of("judge", first) == {"tp_size": "2", "chat_template": "x"}
-    assert of_file(tmp_path / "run.toml", first.to_toml()).flat() == first.flat()
+    (tmp_path / "run.toml").write_text(first.to_toml())
+    assert resolved({}, tmp_path / "run.toml").flat() == first.flat()
 
 
 def test_a_table_names_models_and_a_flag_takes_their_place(tmp_path: Path) -> None:
     text = (
         'algo = "grpo"\nmodel = "qwen3"\n[reward]\nname = ["judge"]\njudge.url = "frozen:judge"\n[frozen]\n'
     )
-    found = of_file(tmp_path / "a.toml", text + 'judge = "some/where/judge"')
-    assert frozen_models(found.run) == {"judge": "some/where/judge"}
-    found = of_file(tmp_path / "b.toml", text + 'judge = "a"', {"frozen": ["judge=b"]})
-    assert frozen_models(found.run) == {"judge": "b"}
+    file = tmp_path / "run.toml"
+    file.write_text(text + 'judge = "some/where/judge"')
+    assert frozen_models(resolved({}, file).run) == {"judge": "some/where/judge"}
+    assert frozen_models(resolved({"frozen": ["judge=b"]}, file).run) == {"judge": "b"}
+    file.write_text(text + "judge = 3")
     with pytest.raises(ConfigError, match=r"frozen.judge: found 3, expected a directory or a hub id\."):
-        of_file(tmp_path / "c.toml", text + "judge = 3")
+        resolved({}, file)
 
 
 def test_a_directory_is_found_again_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +63,13 @@ def test_an_evaluation_alone_has_them_too() -> None:
     plugins = installed()
     base = {"model": "qwen3", "engine": "local", "task": "copy", **JUDGED}
 
-    def resolved(flags: Mapping[str, Any]) -> Any:
+    def evaluated(flags: Mapping[str, Any]) -> Any:
         given = Layer(label="", values={**base, **flags})
         return resolve_evaluation(select_evaluation(plugins.registry, None, given), [given], plugins.files)
 
-    assert frozen_models(resolved({"frozen": ["judge=/m"]}).run) == {"judge": "/m"}
+    assert frozen_models(evaluated({"frozen": ["judge=/m"]}).run) == {"judge": "/m"}
     with pytest.raises(ConfigError, match="--frozen names no 'judge'"):
-        resolved({})
+        evaluated({})
 
 
 def test_a_token_travels_to_a_worker_and_into_no_file() -> None:

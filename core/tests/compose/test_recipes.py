@@ -9,7 +9,9 @@ from refusals import Case, cases
 from runs import installed, run_of
 
 from rlcore import Algorithm, ConfigError, DataError, Input, Kind, TrainsOn, UserError
+from rlcore.compose.resolved import Resolved
 from rlcore.preparation.prepare import prepare
+from rlcore_grpo.config import PpoClipConfig
 
 NAMES = installed().registry.names(Kind.ALGORITHM)
 WITH: dict[str, dict[str, Any]] = {"opd": {"teacher.url": "http://127.0.0.1:30000"}}
@@ -63,30 +65,8 @@ def test_the_inputs_of_each_recipe(name: str) -> None:
     assert run_of(name, WITH.get(name)).needs == NEEDS.get(name, set())
 
 
-def _same_as_rollout(name: str) -> str:
-    return (
-        f"--correction: found {name!r}, which compares the trainer's old log-probs with the engine's, but "
-        "--old-log-probs rollout makes them the same; expected --old-log-probs trainer."
-    )
-
-
-def _group_of_one(name: str) -> str:
-    compares = f"advantage {name!r} compares the samples of a prompt"
-    return f"--group-size: found 1, but {compares}; expected at least 2."
-
-
 ONE = {"group_size": "1"}
-NO_CRITIC = "--value-loss: found none, but advantage 'gae' reads a critic's values; add --value-loss clipped."
-NO_TEACHER = (
-    "--teacher.model: found none, but loss 'distill' compares with a teacher; add --teacher.model PATH or "
-    "--teacher.url URL."
-)
-IDLE_CRITIC = (
-    "--value-loss: found 'clipped', but nothing reads a critic's values; add --advantage gae or "
-    "--value-loss none."
-)
 TEACHER = WITH["opd"]
-UNREAD = "but loss 'distill' reads no advantages"
 
 
 @cases("recipes")
@@ -106,11 +86,40 @@ def test_a_misfit(case: Case) -> None:
         *((name, ONE) for name in ("reinforce", "remax", "reinforce++", "ppo")),
         ("grpo", {"loss.dual_clip": "1.01"}),
         ("grpo", {**TEACHER, "advantage": "zero", "distill_coef": "1"}),
+        ("max_rl", {"kl_coef": 0.1}),
+        ("max_rl", {"filter": ["overlong"]}),
+        ("grpo", {"whiten_advantages": True}),
+        ("grpo", {"correction": ["tis", "mis", "opsm"], "correction.mis.mode": "reject", "minibatches": 2}),
+        ("reinforce", {"filter": [], "group_size": 1}),
+        ("grpo", {"filter": ["staleness"], "max_staleness": 1}),
+        ("grpo", {"kl_place": "reward", "kl_estimator": "k1", "kl_coef": 0.1}),
+        ("grpo", {"advantage": "dr_grpo"}),
+        ("grpo", {"sleep": "optimizer"}),
+        ("grpo", {"sleep": "optimizer", "max_staleness": "1", "partial_rollouts": True}),
+        ("grpo", {"reward": ["token_match", "f1=0.3"], "rank_reward": ["f1"]}),
     ],
     ids=str,
 )
 def test_what_fits_is_taken(name: str, flags: dict[str, Any]) -> None:
     assert run_of(name, flags).trains_on is TrainsOn.ROLLOUTS
+
+
+def _highest(run: Resolved) -> float:
+    assert isinstance(run.loss.config, PpoClipConfig)
+    return run.loss.config.highest
+
+
+def test_the_upper_clip_follows_the_lower_one() -> None:
+    assert _highest(run_of("grpo", {"loss.clip_low": 0.1})) == 0.1
+    assert _highest(run_of("dapo")) == 0.28
+
+
+def test_dr_grpo_by_name_has_no_standard_deviation() -> None:
+    by_name, by_setting = run_of("grpo", {"advantage": "dr_grpo"}).advantage, run_of("dr_grpo").advantage
+    assert by_name is not None
+    assert by_setting is not None
+    assert by_name.config.model_dump() == by_setting.config.model_dump()
+    assert by_name.factory == by_setting.factory
 
 
 PROMPTS = '{"prompt": "12=", "label": "12"}\n'

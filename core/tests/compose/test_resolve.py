@@ -145,6 +145,13 @@ SELECTIONS: dict[str, dict[str, object]] = {
     "bound": {"loss.bound": "2", "lr": "1e-5", "stop": ["\n", '"']},
     "pass_through": {"gymlib.x": "1", "engine": "sglang", "sglang.mem": True, "engine.threads": "3"},
     "many": MANY,
+    "corrections": {"correction": ["weigh", "move"], "correction.weigh.high": "7"},
+    "evals": {
+        "eval": ["a=copy", "digits=sort"],
+        "eval.a.reward": "many",
+        "eval.a.generator": "single_turn",
+        "eval.digits.max_tokens": "7",
+    },
 }
 
 
@@ -193,11 +200,6 @@ def test_a_file_may_name_its_one_reward(make: Make, write: Write) -> None:
 def test_a_derived_file_may_say_none(make: Make, write: Write) -> None:
     resolved = make({}, write('[loss]\nbound = "none"\n'))
     assert resolved.loss.config.model_dump()["bound"] is None
-
-
-def test_settings_are_frozen(make: Make) -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        make().run.steps = 3  # type: ignore[misc]  # the point of the test
 
 
 def test_a_file_is_stricter_than_a_flag(make: Make, write: Write) -> None:

@@ -9,30 +9,10 @@ from refusals import Case, cases
 
 from rlcore import Algorithm, ConfigError, Input, Kind
 from rlcore.compose.resolved import Resolved
-from rlcore.config.layers import Layer
-from rlcore.plugins.loader import Switches, load
 from rlcore.plugins.registry import check
-from rlcore_cli.resolve import resolve
-from rlcore_cli.select import select
 
-HERE = Path(__file__).parent
-BASE = {"algo": "toy", "model": "tiny", "engine": "local"}
 CRITIC = {"advantage": "judge", "value_loss": "square"}
-NO_CRITIC = "there is no critic; no installed plugin offers any."
 URL = {"teacher.url": "http://127.0.0.1:30000"}
-
-
-@pytest.fixture(scope="module")
-def make() -> Callable[..., Resolved]:
-    """`make(flags)`: the resolved run, with the parts of both plugin files to choose from."""
-    files = (HERE / "toy_plugin.py", HERE / "roles_plugin.py")
-    plugins = load(Switches(only=("local", "sampling", "sglang", "tasks"), files=files, strict=True))
-
-    def make(flags: dict[str, Any]) -> Resolved:
-        chosen = select(plugins.registry, None, Layer(label="", values={**BASE, **flags}))
-        return resolve(chosen, plugins.files)
-
-    return make
 
 
 NEEDS: list[tuple[dict[str, Any], set[Input]]] = [
@@ -48,22 +28,22 @@ NEEDS: list[tuple[dict[str, Any], set[Input]]] = [
 
 
 @pytest.mark.parametrize(("flags", "inputs"), NEEDS, ids=[str(flags) for flags, _ in NEEDS])
-def test_needs(make: Callable[..., Resolved], flags: dict[str, Any], inputs: set[Input]) -> None:
-    assert make(flags).needs == inputs
+def test_needs(make_with_roles: Callable[..., Resolved], flags: dict[str, Any], inputs: set[Input]) -> None:
+    assert make_with_roles(flags).needs == inputs
 
 
 @cases("roles")
-def test_a_misfit(make: Callable[..., Resolved], case: Case) -> None:
+def test_a_misfit(make_with_roles: Callable[..., Resolved], case: Case) -> None:
     with case.refused(ConfigError):
-        make(case.given)
+        make_with_roles(case.given)
 
 
-def test_a_recipe_scales_what_the_preset_suggests(make: Callable[..., Resolved]) -> None:
+def test_a_recipe_scales_what_the_preset_suggests(make_with_roles: Callable[..., Resolved]) -> None:
     """0.2 is the preset's, 0.5 the other recipe's. What the user says is left alone."""
     scaled = {"algo": "scaled", "group_size": "3"}
-    assert make(scaled).run.optimizer.lr == 0.05
-    assert make({**scaled, "lr": "0.2"}).run.optimizer.lr == 0.2
-    assert make({}).run.optimizer.lr == 0.5
+    assert make_with_roles(scaled).run.optimizer.lr == 0.05
+    assert make_with_roles({**scaled, "lr": "0.2"}).run.optimizer.lr == 0.2
+    assert make_with_roles({}).run.optimizer.lr == 0.5
 
 
 def test_a_scale_of_no_number_is_refused() -> None:
@@ -73,8 +53,8 @@ def test_a_scale_of_no_number_is_refused() -> None:
     )
 
 
-def test_a_directory_is_found_again_from_anywhere(make: Callable[..., Resolved]) -> None:
-    run = make({"kl_coef": "0.1", "reference.model": "some/model"}).run
+def test_a_directory_is_found_again_from_anywhere(make_with_roles: Callable[..., Resolved]) -> None:
+    run = make_with_roles({"kl_coef": "0.1", "reference.model": "some/model"}).run
     assert run.reference.model == str(Path("some/model").resolve())
-    run = make({"loss": "taught", "teacher.model": "runs/t/checkpoints/9"}).run
+    run = make_with_roles({"loss": "taught", "teacher.model": "runs/t/checkpoints/9"}).run
     assert run.teacher.model == str(Path("runs/t/checkpoints/9").resolve())

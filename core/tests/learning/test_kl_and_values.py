@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.columns import Input
 from rlcore.api.errors import RunError
 from rlcore.api.run_config import KlOptions
 from rlcore.api.trainer import TokenOutputs
@@ -247,14 +246,3 @@ def test_a_reference_that_is_not_the_policy_is_found() -> None:
     check_copy("reference", 0.019, dtype="bf16", is_apart=True)
     with pytest.raises(RunError, match=r"bound 0\.0001"):
         check_copy("reference", 0.00011, is_apart=True)
-
-
-def test_inputs_name_columns() -> None:
-    assert set(Input) == {
-        "old_log_probs",
-        "old_entropy",
-        "reference_log_probs",
-        "teacher_log_probs",
-        "greedy_reward",
-        "values",
-    }

@@ -97,15 +97,6 @@ def test_siblings_share_a_rollout_and_a_response_may_be_dead_or_empty() -> None:
     assert batch.per_sample["reward"].tolist() == pytest.approx([0.0, 0.1, 0.0])
 
 
-@pytest.mark.parametrize(
-    ("count", "minibatches", "expected"),
-    [(4, 2, [0, 0, 1, 1]), (5, 2, [0, 0, 0, 1, 1]), (2, 4, [0, 1]), (3, 1, [0, 0, 0])],
-)
-def test_minibatches(count: int, minibatches: int, expected: list[int]) -> None:
-    batch = to_batch([group(i, sample(i, 0, (1,))) for i in range(count)], minibatches=minibatches, version=0)
-    assert batch.per_sample["minibatch"].tolist() == expected
-
-
 @pytest.mark.parametrize(("kept_caches", "mixed"), [(False, [0, 0, 1]), (True, [0, 0, 0])])
 def test_fresh_tokens_are_those_of_the_present_weights(kept_caches: bool, mixed: list[float]) -> None:
     spans = (Span(start=0, version=4), Span(start=2, version=5))
@@ -191,21 +182,10 @@ def test_declared_extras(counts: tuple[int, ...]) -> None:
     assert sum(len(share.per_item["patch"]) for share in kept) == sum(counts)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"spot": [1]}, "'spot' has other numbers of items than 'patches'"),
-        ({"kind": [7, 8]}, "'kind' of sample 0.0 has 2 entries, expected 3, one per input"),
-        ({"mark": [7]}, "'mark' of sample 0.0 has 1 entries, expected 2, one per token"),
-        ({"patch": 1.0}, "'patch' of sample 0.0 has 0 entries, expected a list, one per item"),
-        ({"patch": [[1.0], [2.0]]}, "'patch' has entries of several shapes"),
-        ({"size": 3}, "'size' has entries of several shapes"),
-        ({"patches": 2}, "'patches' has the name of a column that core makes"),
-    ],
-)
-def test_extras_that_are_not_as_declared(change: dict[str, Any], message: str) -> None:
-    bad = sample(0, 0, (1, 2), extras=declared(2, 2, **change))
-    with pytest.raises(PluginError, match=message):
+@cases("rollout batch: declared extras")
+def test_extras_that_are_not_as_declared(case: Case) -> None:
+    bad = sample(0, 0, (1, 2), extras=declared(2, 2, **case.given))
+    with case.refused(PluginError):
         to_batch([group(0, bad)], minibatches=1, version=0, columns=DECLARED)
 
 

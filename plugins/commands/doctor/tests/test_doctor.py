@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases, sentence
 
 from rlcore_cli.main import run
 from rlcore_doctor import machine
@@ -198,16 +199,7 @@ def test_a_default_that_is_offered_twice_stops(
     assert "-p no:local or -p no:twice" in found["remedy"]
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--engine", "lokal"], "--engine: found 'lokal', expected one of"),
-        (["--enginepython", "x"], "doctor: found '--enginepython'"),
-        (["--engine.pyton", "x"], "--engine.pyton is unknown."),
-        (["--engine.port"], "doctor: --engine.port needs a value."),
-        (["--engine.port", "many"], "--engine.port: Input should be a valid integer"),
-    ],
-)
-def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str], args: list[str], said: str) -> None:
-    assert run([*QUICK, *args]) == 2
-    assert said in capsys.readouterr().err
+@cases("doctor")
+def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str], case: Case) -> None:
+    assert run([*QUICK, *case.given]) == 2
+    case.check(sentence(capsys.readouterr().err))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 
 from rlcore.api.errors import ConfigError
 from rlcore.plugins.loader import load
@@ -132,17 +133,10 @@ def test_server_groups_that_have_no_counterpart_are_said(
     assert settings(_groups(tmp_path, *models))["engines"] == 4, "as without the file"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("sglang: [", "found no YAML"),
-        ("other: 1", "a list of models under `sglang`"),
-        ("sglang: [{server_groups: [{num_gpus: 3, num_gpus_per_engine: 2}]}]", "3 GPUs for servers of 2"),
-    ],
-)
-def test_a_broken_file_of_server_groups_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "groups.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=said):
+@cases("import: server groups")
+def test_a_broken_file_of_server_groups_is_one_sentence(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "groups.yaml").write_text(case.given)
+    with case.refused(ConfigError, tmp_path):
         settings(f"--sglang-config {tmp_path / 'groups.yaml'}")
 
 

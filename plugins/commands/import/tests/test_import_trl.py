@@ -243,21 +243,3 @@ def test_files_and_stops_of_a_program(tmp_path: Path) -> None:
     path.write_text(FILES.replace("top_p", "penalty_alpha").replace("train.jsonl", "train.csv"))
     found = translate(read((str(path),), {}), REGISTRY).settings
     assert not {"data", "stop"} & found.keys()
-
-
-@pytest.mark.parametrize(
-    ("args", "sentence"),
-    [
-        (["gone.py"], "gone.py: No such file or directory."),
-        (["gone.yaml"], "gone.yaml: found no YAML"),
-        (["now", "--beta", "1"], "found 'now' before the first flag"),
-        (["--use_peft", "perhaps"], "--use_peft: found 'perhaps', expected true or false."),
-        (["--gradient_checkpointing", "2"], "--gradient_checkpointing: found '2', expected a valid boolean"),
-        (["--num_generations", "many"], "--num_generations: found 'many', expected an integer."),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(
-    args: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["import", "trl", *args]) == 2
-    assert sentence in capsys.readouterr().err

@@ -6,7 +6,6 @@ import pytest
 
 from rlcore.api.errors import ConfigError
 from rlcore.plugins.loader import load
-from rlcore_cli.main import run
 from rlcore_import.translation import FlagVerdict, Translation
 from rlcore_import.verl.overrides import of_words, read
 from rlcore_import.verl.run import ACTOR, ROLLOUT, Run
@@ -100,21 +99,3 @@ def test_references_of_a_yaml_are_followed(tmp_path: Path) -> None:
     flags = read((str(path),), {}).flags
     assert (flags["data.seed"], flags["critic.ppo_epochs"]) == (("3",), ("2",))
     assert flags["actor_rollout_ref.actor.loss_agg_mode"] == ("null",)
-
-
-@pytest.mark.parametrize(
-    ("args", "sentence"),
-    [
-        (["data.seed=1", "now"], "found 'now', expected a run script or overrides such as data.seed=1."),
-        (["gone.yaml"], "gone.yaml: found no YAML"),
-        (["data.max_prompt_length=many"], "data.max_prompt_length: found 'many', expected an integer."),
-        (["data.train_batch_sise=8"], "data.train_batch_sise: unknown; correct the name"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(
-    args: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["import", "verl", *args]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert sentence in err

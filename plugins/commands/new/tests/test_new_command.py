@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from refusals import Case, cases, sentence
 
 from rlcore import Kind, __version__
 from rlcore.config.layers import Layer
@@ -107,35 +108,21 @@ def test_a_package_asks_for_the_line_that_keeps_its_names(version: str, line: st
     assert this_line(version) == line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("rewrd", "brevity"), "new: found the kind 'rewrd', expected one of advantage, .*'reward'"),
-        (("reward", "Brevity!"), "new: found the name 'Brevity!', expected at most 24 lower-case letters"),
-        (("reward", "a__b"), "new: found the name 'a__b', expected"),
-        (("reward", "x" * 25), "new: found the name 'xxx.*, expected at most 24"),
-        (
-            ("reward", "exact_match"),
-            "new: the name 'exact_match' is taken by rlcore-text 0.1.0; take another",
-        ),
-        (("loss", "grpo"), "new: the name 'grpo' is taken by rlcore-grpo"),
-        (("command", "train"), "new: the name 'train' is taken by a command that is installed"),
-        (("reward", "sample"), "new: found the name 'sample', which the code has for something else"),
-        (("reward", "none"), "new: found the name 'none', which the code has for something else"),
-        (
-            ("reward", "brevity", "--license", "GPL"),
-            "'GPL' is not one of 'Apache-2.0', 'BSD-3-Clause', 'MIT'",
-        ),
-    ],
-)
+@cases("new")
 def test_what_cannot_be_made_is_one_sentence(
-    here: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+    here: Path, capsys: pytest.CaptureFixture[str], case: Case
 ) -> None:
-    assert new(*arguments) == 2
-    error = capsys.readouterr().err
-    assert re.search(said, error), error
-    assert len(error.splitlines()) == 1
+    assert new(*case.given) == 2
+    case.check(sentence(capsys.readouterr().err))
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "owner"), [("reward", "exact_match", "text"), ("loss", "grpo", "grpo")]
+)
+def test_a_name_that_is_taken(kind: str, name: str, owner: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert new(kind, name) == 2
+    assert f"new: the name '{name}' is taken by rlcore-{owner} " in capsys.readouterr().err
 
 
 def test_a_folder_that_is_there_stays_as_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import Case, cases
 
 from rlcore import DataError, EngineContext, GenerationStatus, Generator, Prompt, Sample, Sampling
 from rlcore_environment.adapters.harbor import HarborEnvironment, HarborGenerator, command_of
@@ -205,26 +206,13 @@ def test_tasks_that_do_not_fit_may_be_left_out(tmp_path: Path, caplog: pytest.Lo
     assert "RUN make" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("dockerfile", "more", "said"),
-    [
-        ("FROM x\nRUN apt-get update\n", "", r"found RUN apt-get update, .*--source.images"),
-        ("FROM x\nWORKDIR /usr/src\n", "", "the task writes to /usr/src"),
-        ("FROM x\nCOPY ../task.toml /app/\n", "", "expected files of the folder environment"),
-        ("FROM x\nCOPY --from=build /a /app/\n", "", "expected files of the folder environment"),
-        ("FROM x\n", "[[steps]]\nname = 'a'\n", "several steps"),
-        ("FROM x\n", "[environment]\ngpus = 1\n", "GPUs"),
-        ("FROM x\n", "[environment.env]\nKEY = '${KEY}'\n", "variables of the machine"),
-        ("FROM x\n", "environment_mode = 'separate'\n", "a container of its own"),
-    ],
-)
-def test_what_a_sandbox_does_not_have_is_refused(
-    tmp_path: Path, dockerfile: str, more: str, said: str
-) -> None:
+@cases("environment: harbor")
+def test_what_a_sandbox_does_not_have_is_refused(tmp_path: Path, case: Case) -> None:
+    dockerfile, more = case.given
     folder = write(tmp_path / "task", dockerfile=dockerfile, more=more)
-    with pytest.raises(DataError, match=said):
+    with case.refused(DataError, tmp_path):
         read_task(folder)
-    if "RUN" in said:
+    if "RUN" in dockerfile:
         assert str(read_task(folder, ignore_run=True).workdir) == "/app"
 
 
