@@ -85,12 +85,14 @@ def write_tiny_model(
     seed: int = 0,
     shapes: Shapes | None = None,
     constants: Mapping[str, float] = CONSTANTS,
+    widths: Mapping[str, float] = MappingProxyType({}),
 ) -> Path:
     """Write and return the Hugging Face directory of a random model of `config`, which includes `TINY_SIZES`.
 
     The same seed gives the same bytes. `shapes`: those that transformers derives from the config. A family
     that gives them saves the import of the model's class at the start of a run. `constants`: the values of
-    vectors, by the end of their name; the first that fits counts.
+    vectors, by the end of their name; the first that fits counts. `widths`: the standard deviations of
+    matrices, likewise; else `initializer_range` of the config.
     """
     from safetensors.torch import save_file
 
@@ -100,7 +102,7 @@ def write_tiny_model(
     path.mkdir(parents=True, exist_ok=True)
     _write_json(path / "config.json", dict(config))
     named = expected_shapes(path).items() if shapes is None else shapes
-    weights = dict(_weights(named, config["initializer_range"], seed, constants))
+    weights = dict(_weights(named, {**widths, "": config["initializer_range"]}, seed, constants))
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     tokens = {"pad_token_id": config["pad_token_id"], "eos_token_id": config["eos_token_id"]}
     _write_json(path / "generation_config.json", {"do_sample": True, **tokens})
@@ -109,18 +111,18 @@ def write_tiny_model(
 
 
 def _weights(
-    shapes: Shapes, width: float, seed: int, constants: Mapping[str, float]
+    shapes: Shapes, widths: Mapping[str, float], seed: int, constants: Mapping[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Vectors of `constants`, matrices of normal numbers of standard deviation `width`."""
+    """Vectors of `constants`, matrices of normal numbers with the standard deviations `widths`."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     for name, shape in shapes:
-        if len(shape) > 1:
-            yield name, torch.randn(shape, generator=generator) * width
-        else:
-            constant = next(constants[end] for end in constants if name.endswith(end))
-            yield name, torch.full(shape, constant)
+        is_matrix = len(shape) > 1
+        values = widths if is_matrix else constants
+        value = next(values[end] for end in values if name.endswith(end))
+        drawn = torch.randn(shape, generator=generator) if is_matrix else torch.ones(shape)
+        yield name, drawn * value
 
 
 def _write_tokenizer(path: Path, config: Mapping[str, Any]) -> None:

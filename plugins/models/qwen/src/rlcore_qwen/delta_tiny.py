@@ -9,6 +9,7 @@ QWEN3_5: dict[str, Any] = {
     "architectures": ["Qwen3_5ForCausalLM"],
     "model_type": "qwen3_5_text",
     **TINY_SIZES,
+    "head_dim": 32,  # half of it without positions
     "layer_types": ["linear_attention", "full_attention"],
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
@@ -43,18 +44,20 @@ CONSTANTS = {
     "A_log": 0.0,
     "dt_bias": -3.0,  # a state forgets 5 % with each token
 }
+WIDTHS = dict.fromkeys(("linear_attn.out_proj.weight", "down_proj.weight", "experts.down_proj"), 0.03)
+"""Standard deviations. At first other blocks add little to the residual stream: attention learns sooner."""
 
 
 def tiny_next(directory: str | Path, seed: int = 0) -> Path:
     """Write Qwen3-Next's Hugging Face directory; returns it. The same seed gives the same bytes."""
-    return write_tiny_model(directory, NEXT, seed, constants=CONSTANTS)
+    return write_tiny_model(directory, NEXT, seed, constants=CONSTANTS, widths=WIDTHS)
 
 
 def tiny_qwen3_5_moe(directory: str | Path, seed: int = 0) -> Path:
     """Write the directory of Qwen3.5 with experts; returns it. The same seed gives the same bytes."""
-    return write_tiny_model(directory, QWEN3_5_MOE, seed, constants=CONSTANTS)
+    return write_tiny_model(directory, QWEN3_5_MOE, seed, constants=CONSTANTS, widths=WIDTHS)
 
 
 def tiny_qwen3_5(directory: str | Path, seed: int = 0) -> Path:
     """Write Qwen3.5's Hugging Face directory; returns it. The same seed gives the same bytes."""
-    return write_tiny_model(directory, QWEN3_5, seed, constants=CONSTANTS)
+    return write_tiny_model(directory, QWEN3_5, seed, constants=CONSTANTS, widths=WIDTHS)

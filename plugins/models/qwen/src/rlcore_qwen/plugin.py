@@ -6,8 +6,8 @@ from functools import partial
 from rlcore import ModelFamily, hookimpl
 from rlcore_toolkit import TINY_SUGGESTS
 
-DELTA_SUGGESTS = {**TINY_SUGGESTS, "lr": 6e-3}
-"""A tiny model with delta nets learns as fast as others only at a higher rate."""
+DELTA_SUGGESTS = {**TINY_SUGGESTS, "lr": 4e-3}
+"""A tiny model with delta nets learns as fast as others at a higher rate."""
 
 
 @hookimpl
@@ -80,5 +80,5 @@ def rlcore_models() -> Iterable[ModelFamily]:
         preset="rlcore_qwen.delta_tiny:tiny_qwen3_5_moe",
         preset_config="rlcore_qwen.delta_tiny:QWEN3_5_MOE",
         lazy_bridge=True,
-        suggests={**DELTA_SUGGESTS, "lr": 7e-3},
+        suggests=DELTA_SUGGESTS,
     )
