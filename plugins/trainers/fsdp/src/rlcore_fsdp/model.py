@@ -281,7 +281,8 @@ class Model:
         """One optimizer step, under the rules of `Policy.train`."""
         assert self.optimizer is not None, "a frozen model is not trained"
         self._select()
-        self.optimizer.forget_gradients()
+        for one in self._optimizers:  # FSDP makes the gradients of all adapters in one buffer
+            one.forget_gradients()
         with self.adapter.dropping_out() if self.adapter else nullcontext():
             sums = [
                 self._backward(batch, samples, read, score) for samples in self._bins(batch, tokens_per_rank)
