@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from rlcore import AdapterSpec, ModelKind, ModelSpec, OptimizerSettings, Part, Rendezvous, RoleSpec
+from rlcore import POLICY, AdapterSpec, ModelKind, ModelSpec, OptimizerSettings, Part, Rendezvous, RoleSpec
+from rlcore.api.roles import policy_role
 from rlcore_cli.main import run
 from rlcore_fsdp import model
 from rlcore_fsdp.config import FsdpConfig
@@ -27,6 +29,7 @@ WITHIN = 0.05
 PROMPT, RESPONSE, SAMPLES = 1, 63, 4
 NO_BRIDGE = Part(name="none", factory="rlcore.api.part:Part")
 ADAPTER = AdapterSpec(rank=8, alpha=16.0)
+FEW = AdapterSpec(rank=2, alpha=16.0, targets=("v_proj", "down_proj"))
 SIZES = {
     **{"vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512},
@@ -49,40 +52,43 @@ def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[
         kind=ModelKind.POLICY,
         model=ModelSpec(path=path, bridge=NO_BRIDGE, dtype=step.dtype),
         optimizer=OptimizerSettings(lr=1e-3),
-        adapter=step.adapter,
     )
-    policy: Any = joined.build({"policy": spec})["policy"]
+    roles = dict(zip(map(policy_role, ("", *step.policies)), step.adapters, strict=False))
+    specs = {role: replace(spec, adapter=adapter) for role, adapter in roles.items()}
+    built: dict[str, Any] = {**joined.build(specs or {POLICY: spec})}
+    policy, policies = built[POLICY], built.values()
     tensors = [*policy.net.model.parameters(), *policy.net.model.buffers()]
     copied = [one for one in policy.net.model.parameters() if isinstance(one, DTensor)]
     assert world > 1 or all(one.requires_grad for one in copied), "FSDP2 copies what is frozen"
     weights = sum({one.untyped_storage().data_ptr(): one.nbytes for one in map(local, tensors)}.values())
-    moments = list(policy.optimizer.moments().values())
+    moments = [moment for one in policies for moment in one.optimizer.moments().values()]
     batch = equal_samples(SAMPLES * step.micro_batches, PROMPT, RESPONSE)
     live = LiveBytes([*tensors, *moments])
     held = live.now
     with live:
-        policy.train(batch, policy_loss, temperature=1.0, tokens_per_rank=step.tokens)
-    gradients = sum(one.nbytes for one in policy.optimizer.gradients())
+        for one in policies:
+            one.train(batch, policy_loss, temperature=1.0, tokens_per_rank=step.tokens)
+    gradients = sum(one.nbytes for of in policies for one in of.optimizer.gradients())
     joined.stop()
     return weights, gradients, sum(one.nbytes for one in moments), live.peak - held - gradients
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "dtype", "adapter", "recompute", "quantize_base"),
+    ("name", "ranks", "dtype", "adapters", "recompute", "quantize_base"),
     [
-        ("qwen3", 1, "bf16", ADAPTER, True, "none"),
-        ("qwen3", 1, "bf16", ADAPTER, True, "nf4"),
-        pytest.param("qwen3", 1, "fp32", None, False, "none", marks=pytest.mark.full),
-        pytest.param("qwen3", 2, "bf16", None, True, "none", marks=pytest.mark.full),
-        pytest.param("gemma2", 2, "bf16", ADAPTER, False, "nf4", marks=pytest.mark.full),
-        pytest.param("mixtral", 1, "bf16", None, False, "none", marks=pytest.mark.full),
+        ("qwen3", 1, "bf16", (ADAPTER, FEW, ADAPTER), True, "none"),
+        ("qwen3", 1, "bf16", (ADAPTER,), True, "nf4"),
+        pytest.param("qwen3", 1, "fp32", (), False, "none", marks=pytest.mark.full),
+        pytest.param("qwen3", 2, "bf16", (), True, "none", marks=pytest.mark.full),
+        pytest.param("gemma2", 2, "bf16", (ADAPTER, FEW), False, "nf4", marks=pytest.mark.full),
+        pytest.param("mixtral", 1, "bf16", (), False, "none", marks=pytest.mark.full),
     ],
 )
 def test_bytes_are_those_of_a_real_step(
     name: str,
     ranks: int,
     dtype: str,
-    adapter: AdapterSpec | None,
+    adapters: tuple[AdapterSpec, ...],
     recompute: bool,
     quantize_base: str,
     tmp_path: Path,
@@ -100,7 +106,8 @@ def test_bytes_are_those_of_a_real_step(
         longest=PROMPT + RESPONSE,
         micro_batches=2,
         recompute=recompute,
-        adapter=adapter,
+        adapters=adapters,
+        policies=tuple(str(number) for number in range(1, len(adapters))),
         quantize_base=quantize_base,
     )
     planned = taken(step)
@@ -136,3 +143,29 @@ def test_the_command_counts_an_adapter_and_refuses_what_it_does_not_count(
     (tmp_path / "run.toml").write_text('trainer = "fsdp"\nmodel = "qwen3"\n')
     assert run(["plan", "--config", str(tmp_path / "run.toml"), "--gpu-memory", "24", "--network", "50"]) == 2
     assert "--network: the planner of 'fsdp' counts bytes" in capsys.readouterr().err
+
+
+def test_each_policy_has_its_adapter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+
+    def planned(text: str) -> dict[str, Any]:
+        file.write_text(f'trainer = "fsdp"\nmodel = "qwen3"\nalgo = "grpo"\ndtype = "bf16"\n{text}')
+        code = run(["plan", "--config", str(file), "--gpu-memory", "24", "--json"])
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert (code == 2) == ("error" in found)
+        return found
+
+    one = planned('[lora]\nrank = 4\npublish = "adapter"\n')
+    two = planned('[lora]\nrank = 4\npublish = "adapter"\n[policy.critic]\nrank = 8\n')
+    numbers = one["memory"]["adapted"]
+    assert one["memory"]["slot"] == numbers
+    assert (two["memory"]["adapted"], two["memory"]["slot"]) == (3 * numbers, 2 * numbers)
+    assert two["publication_bytes"] == 3 * one["publication_bytes"] == 3 * 2 * numbers
+    for key in ("gradients", "optimizer"):
+        assert two["memory"][key] == 3 * one["memory"][key]
+    # three slots of rank 8 in place of two of rank 4, in bf16
+    served = [plan["phases"][-1]["items"]["engine's weights"] for plan in (one, two)]
+    assert served[1] - served[0] == 2 * (3 * 2 - 2) * numbers
+    assert "which is an adapter; add lora.rank" in planned("[policy.critic]\n")["error"]
+    wrong = planned('[lora]\nrank = 4\npublish = "adapter"\n[policy.critic]\ntargets = ["none"]\n')
+    assert wrong["error"].startswith("--policy.critic.targets: found 'none'")

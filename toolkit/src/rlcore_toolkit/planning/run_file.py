@@ -150,14 +150,17 @@ class RunFile:
                         f"--config {self.path}: {table}.{name} is no field of {trainer.fields_of}.{hint}"
                     )
 
-    def check_adapter(self) -> None:
-        """ConfigError where the engine would not take the adapter that the run publishes; of others no plan
-        knows.
+    def check_adapter(self, *, counts_policies: bool = False) -> None:
+        """ConfigError where the engine would not take the adapters that the run publishes.
+
+        `counts_policies`: the planner counts those of further policies.
         """
         for name in self.run.policies:
-            raise ConfigError(
-                f"--config {self.path}: found policy.{name}, but a plan counts one policy; leave it out."
-            )
+            at = f"--config {self.path}: found policy.{name}"
+            if not counts_policies:
+                raise ConfigError(f"{at}, but the planner of this trainer counts one policy; leave it out.")
+            if not self.run.lora.is_on or self.run.lora.publish != "adapter":
+                raise ConfigError(f"{at}, which is an adapter; add lora.rank and lora.publish adapter.")
         engine = self.engine
         if engine is None or self.run.lora.publish != "adapter":
             return

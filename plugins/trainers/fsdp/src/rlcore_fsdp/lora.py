@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,9 @@ def inject(
         lora_dropout=spec.dropout,
         use_rslora=spec.rslora,
     )
-    inject_adapter_in_model(config, model, adapter_name=name, low_cpu_mem_usage=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Already found a `peft_config`")  # of several policies
+        inject_adapter_in_model(config, model, adapter_name=name, low_cpu_mem_usage=True)
     return {module: model.get_submodule(place) for module, place in places.items()}
 
 
@@ -80,6 +83,13 @@ def tensors_of(layers: Mapping[str, Any], name: str = FIRST) -> dict[str, nn.Par
         for module, layer in layers.items()
         for part in ("A", "B")
     }
+
+
+def select(model: nn.Module, name: str) -> None:
+    """From now on `model` computes with this adapter and no other."""
+    for module in model.modules():
+        if isinstance(module, BaseTunerLayer):
+            module._active_adapter = name
 
 
 class Adapter:
@@ -101,9 +111,7 @@ class Adapter:
 
     def select(self) -> None:
         """From now on the model computes with this adapter and no other."""
-        for module in self._model.modules():
-            if isinstance(module, BaseTunerLayer):
-                module._active_adapter = self._name
+        select(self._model, self._name)
 
     def fill(self) -> None:
         """The first values: those of `source`, or A of the seed and B of zeros."""

@@ -65,9 +65,18 @@ class Candidate:
     @property
     def published(self) -> int:
         """Bytes that reach an engine with each publication."""
-        adapter = self.step.adapter
-        is_alone = adapter is not None and adapter.publish == "adapter"
-        return self.taken.adapted * self.number if is_alone else self.served_weights
+        return self.taken.adapted * self.number if self.publishes_adapters else self.served_weights
+
+    @property
+    def publishes_adapters(self) -> bool:
+        """Whether engines get no other weights."""
+        return any(one.publish == "adapter" for one in self.step.adapters)
+
+    @property
+    def slots(self) -> int:
+        """Bytes of an engine's adapters: SGLang has a slot for each of the policies and one for the base."""
+        count = 1 + len(self.step.adapters) if self.publishes_adapters else 0
+        return count * self.taken.slot * self.number
 
     @property
     def served_weights(self) -> int:
@@ -111,7 +120,7 @@ class Candidate:
         held = self._awake(self.sleep if self.is_colocated else "none")
         # a bucket that is sent, the next one, and the largest tensor as ranks gather it, beside its parameter
         # that has come back from the host
-        copies = 1 if held else 2 if self.step.adapter else 1 + FLOAT // self.number
+        copies = 1 if held else 2 if self.step.adapters else 1 + FLOAT // self.number
         held["publication"] = 2 * min(self.bucket, self.published) + copies * self.taken.largest
         if self.is_colocated:
             held[SERVED] = self.served.weights
@@ -153,7 +162,8 @@ class Candidate:
     def explanation(self) -> Sequence[str]:
         step, taken = self.step, self.taken
         trained = taken.adapted or taken.parameters
-        kind = "of the adapter" if step.adapter else "of the model"
+        count = len(step.adapters)
+        kind = f"of {count} adapters" if count > 1 else "of the adapter" if count else "of the model"
         base = "" if step.quantize_base == "none" else f", its matrices in {step.quantize_base.upper()}"
         return [
             f"weights: {taken.parameters:,} numbers in {step.dtype}{base}, of which what trains is in fp32, "

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
-from rlcore import AdapterSpec, ConfigError
+from rlcore import AdapterSpec, ConfigError, LoraOptions
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.plan.needs import Candidate
 from rlcore_fsdp.plan.servers import cache_bytes, engines_of
@@ -62,7 +62,7 @@ class FsdpPlanner:
             if size:
                 raise ConfigError(f"--{flag}: the planner of 'fsdp' counts bytes and no times; leave it out.")
         file.check_trainer()
-        file.check_adapter()
+        file.check_adapter(counts_policies=True)
         run = _Run.of(file, model)
         ranks = int(file.value("ranks"))
         if gpus is not None and gpus < ranks:
@@ -89,7 +89,7 @@ class _Run:
     model: str
     config: Mapping[str, Any]
     settings: FsdpConfig
-    adapter: AdapterSpec | None
+    adapters: tuple[AdapterSpec, ...]
     has_reference: bool
 
     @classmethod
@@ -109,15 +109,13 @@ class _Run:
         lora = file.run.lora
         if lora.source:
             raise ConfigError("--lora.from: rlcore plan reads no adapter; say its rank by --lora.rank.")
-        spec = AdapterSpec(
-            rank=lora.rank, alpha=lora.alpha, targets=lora.targets, dropout=lora.dropout, publish=lora.publish
-        )
+        runs = [file.run, *(file.run.of_policy(name) for name in file.run.policies)]
         return cls(
             file=file,
             model=model,
             config=config,
             settings=settings,
-            adapter=spec if lora.rank else None,
+            adapters=tuple(_spec(one.lora) for one in runs) if lora.rank else (),
             # that of an adapter is the policy itself
             has_reference=file.has_reference and not lora.rank and not file.value("reference.ranks"),
         )
@@ -135,7 +133,8 @@ class _Run:
             longest=file.longest,
             micro_batches=max(1, math.ceil(samples / ranks * file.longest / tokens)),
             recompute=recompute,
-            adapter=self.adapter,
+            adapters=self.adapters,
+            policies=tuple(file.run.policies) if self.adapters else (),
             quantize_base=self.settings.quantize_base,
         )
         found = taken(step)
@@ -154,14 +153,16 @@ class _Run:
         """With `count` engines of `gpus` GPUs."""
         weights = candidate.served_weights
         engines = engines_of(self.file, self.config, weights, count=count, gpus=gpus, share=share)
-        return replace(candidate, served=engines)
+        # each GPU of an engine has one of A and B whole
+        with_slots = replace(engines, weights=engines.weights + candidate.slots)
+        return replace(candidate, served=with_slots)
 
     def on(self, machines: Machines, ways: Iterable[bool]) -> list[Candidate]:
         """The ways to run there, up to the first that fits."""
         found: list[Candidate] = []
         for recompute in ways:
             plain = self.candidate(machines, recompute=recompute)
-            for on_host in (False, True) if recompute and self.adapter is None else (False,):
+            for on_host in (False, True) if recompute and not self.adapters else (False,):
                 found.append(self._best(replace(plain, on_host=on_host)))
                 if not found[-1].reason:
                     return found
@@ -212,6 +213,12 @@ class _Run:
             nearest=near,
             most_gpus=MOST_GPUS,
         )
+
+
+def _spec(lora: LoraOptions) -> AdapterSpec:
+    return AdapterSpec(
+        rank=lora.rank, alpha=lora.alpha, targets=lora.targets, dropout=lora.dropout, publish=lora.publish
+    )
 
 
 def _over(candidate: Candidate) -> int:

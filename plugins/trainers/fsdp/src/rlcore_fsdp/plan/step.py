@@ -7,7 +7,7 @@ process group: torch's and transformers' own code says what is made, kept and gi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -49,8 +49,8 @@ class Step:
     """A step of the model of `config`, which is the text of its config.json, in `dtype` ("bf16").
 
     `tokens` of a micro-batch, in samples of up to `longest`, all of whose tokens are response tokens;
-    `micro_batches` of an optimizer step; `adapter`: what trains, None: the whole model; `quantize_base`: as
-    the trainer's setting.
+    `micro_batches` of an optimizer step; `adapters`: that of the run's own policy, and those of `policies`;
+    none: the whole model trains. `quantize_base`: as the trainer's setting.
     """
 
     config: str
@@ -60,7 +60,8 @@ class Step:
     longest: int
     micro_batches: int
     recompute: bool
-    adapter: AdapterSpec | None = None
+    adapters: tuple[AdapterSpec, ...] = ()
+    policies: tuple[str, ...] = ()
     quantize_base: str = "none"
 
 
@@ -68,8 +69,9 @@ class Step:
 class Taken:
     """Bytes on the fullest rank. `optimizer`: AdamW's moments. `activations`: with all that a step makes for
     a moment. `trained`: parameters that train on this rank; `parameters`, `active` (those that a token
-    meets), `adapted` (those of the adapter): of the whole model; `largest`: of its largest tensor, in bytes
-    as published. `frozen`: bytes of a frozen copy of the model on a rank.
+    meets), `adapted` (those of all adapters): of the whole model; `slot`: numbers of one of any module and
+    rank of theirs; `largest`: of the model's largest tensor, in bytes as published. `frozen`: bytes of a
+    frozen copy of the model on a rank.
     """
 
     weights: int
@@ -80,6 +82,7 @@ class Taken:
     parameters: int
     active: int
     adapted: int
+    slot: int
     largest: int
     frozen: int
 
@@ -100,18 +103,19 @@ def taken(step: Step) -> Taken:
     }
     head, packs = Head(model), {joint: _pack(step, in_one_row=joint) for joint in (True, False)}
     head.most = MOST_LOGITS  # the plan is of GPUs
-    adapter = None if step.adapter is None else _adapted(model, step.adapter)
+    adapters, facts["slot"] = _adapted(model, step) if step.adapters else ((), 0)
+    facts["adapted"] = sum(one.numel() for one in adapters)
     if step.quantize_base != "none":
         from rlcore_fsdp.nf4 import quantize  # bitsandbytes need not be there
 
         quantize(model)
     with _ranks(step.ranks):
-        divide(model, torch_dtype(step.dtype), CPU, trains=True, adapter=adapter)
+        divide(model, torch_dtype(step.dtype), CPU, trains=True, adapter=adapters or None)
         live = LiveBytes(one for one in model.buffers() if not one.is_meta)
         with FakeTensorMode(allow_non_fake_inputs=True), live, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of views that nobody writes to
             held = _run(model, head, step, packs, live)
-    return Taken(**facts, **held, adapted=sum(one.numel() for one in adapter or ()))
+    return Taken(**facts, **held)
 
 
 def _run(model: Any, head: Head, step: Step, packs: Mapping[bool, Pack], live: LiveBytes) -> dict[str, int]:
@@ -122,12 +126,12 @@ def _run(model: Any, head: Head, step: Step, packs: Mapping[bool, Pack], live: L
     try:
         model.set_attn_implementation(PLANNED)
         net.in_one_row = True
-        _micro_batch(net, head, step, packs[net.in_one_row])
+        _micro_batches(net, head, step, packs[net.in_one_row])
     except attention.NoPackError:  # a row for each sequence
         model.set_attn_implementation(plain)
         net.in_one_row = False
         live.peak = live.now
-        _micro_batch(net, head, step, packs[net.in_one_row])
+        _micro_batches(net, head, step, packs[net.in_one_row])
     trained = [local(one) for one in model.parameters() if one.requires_grad]
     gradients = sum(one.nbytes for one in trained)
     return {
@@ -137,6 +141,22 @@ def _run(model: Any, head: Head, step: Step, packs: Mapping[bool, Pack], live: L
         "activations": live.peak - weights - gradients,
         "trained": sum(one.numel() for one in trained),
     }
+
+
+def _micro_batches(net: Net, head: Head, step: Step, part: Pack) -> None:
+    """One of each adapter: the peak is that of the largest."""
+    if not step.adapters:
+        _micro_batch(net, head, step, part)
+    for number in {spec: number for number, spec in enumerate(step.adapters)}.values():
+        from rlcore_fsdp.lora import select  # PEFT takes seconds
+
+        select(net.model, _name(number))
+        _micro_batch(net, head, step, part)
+
+
+def _name(number: int) -> str:
+    """PEFT's name of an adapter of `Step.adapters`."""
+    return f"policy{number}"
 
 
 def _micro_batch(net: Net, head: Head, step: Step, part: Pack) -> None:
@@ -168,8 +188,8 @@ class _Causal(attention.PackMask):
         """What sdpa takes for a causal one."""
 
 
-def _adapted(model: PreTrainedModel, spec: AdapterSpec) -> list[nn.Parameter]:
-    """The parameters of the adapter, which PEFT then has in the model. ConfigError."""
+def _adapted(model: PreTrainedModel, step: Step) -> tuple[Sequence[nn.Parameter], int]:
+    """The parameters of the adapters, which PEFT then has in the model, and `Taken.slot`. ConfigError."""
     from rlcore_fsdp.lora import inject, tensors_of  # PEFT takes seconds
 
     inside = {id(module) for block in blocks_of(model) for module in block.modules()}
@@ -179,13 +199,25 @@ def _adapted(model: PreTrainedModel, spec: AdapterSpec) -> list[nn.Parameter]:
         if isinstance(module, nn.Linear) and id(module) in inside and is_adaptable(name)
     }
     joint = next((name for name, one in model.named_parameters() if one.dim() > 2 and "expert" in name), None)
-    if joint and ALL_LINEAR in spec.targets:
+    if joint and any(ALL_LINEAR in spec.targets for spec in step.adapters):
         raise ConfigError(
             f"--lora.targets: found {ALL_LINEAR}, but {joint} is one tensor of several experts, for which "
             "the trainer 'fsdp' has no adapter; name the targets without it."
         )
-    layers = inject(model, {name: name for name in targeted(modules, spec)}, spec)  # they drop out
-    return list(tensors_of(layers).values())
+    specs = step.adapters
+    chosen = []  # before PEFT changes the names
+    for policy, spec in zip(("", *step.policies), specs, strict=True):
+        try:
+            chosen.append(targeted(modules, spec))
+        except ConfigError as error:
+            flag = f"--policy.{policy}." if policy else "--lora."
+            raise ConfigError(str(error).replace("--lora.", flag)) from error
+    parameters: list[nn.Parameter] = []
+    for number, (spec, own) in enumerate(zip(specs, chosen, strict=True)):
+        layers = inject(model, {module: module for module in own}, spec, _name(number))  # they drop out
+        parameters += tensors_of(layers, _name(number)).values()
+    union = {module: sum(shape) for own in chosen for module, shape in own.items()}
+    return parameters, max(spec.rank for spec in specs) * sum(union.values())
 
 
 def _active(model: PreTrainedModel) -> int:
