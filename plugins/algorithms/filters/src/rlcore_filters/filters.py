@@ -121,20 +121,29 @@ class RewardRange:
     """Drops a group whose mean reward is below `low` or above `high`, for `reward_low` or `reward_high`.
 
     Online prompt filtering of PRIME (https://arxiv.org/abs/2502.01456). Both bounds are kept. Samples that
-    were split from one rollout count once, with their mean reward.
+    were split from one rollout count once, with their mean reward. Of several policies, those whose means are
+    out of the range are masked, and a group of nothing else is dropped.
     """
 
     def __init__(self, config: RewardRangeConfig) -> None:
         self._config = config
 
     def judge(self, group: Group) -> Verdict:
-        """Keep, or drop."""
-        mean = fmean(_means(group))
+        """Keep, or drop; or keep the samples of some policies."""
+        reasons = {policy: self._reason(fmean(means)) for policy, means in sorted(_means(group).items())}
+        if all(reasons.values()):
+            return Verdict(group=None, reason=next(iter(reasons.values())))
+        if not any(reasons.values()):
+            return Verdict(group=group)
+        out = [bool(reasons.get(sample.policy)) for sample in group.samples]
+        return Verdict(group=_with_masked(group, out))
+
+    def _reason(self, mean: float) -> str | None:
         if mean < self._config.low:
-            return Verdict(group=None, reason="reward_low")
+            return "reward_low"
         if mean > self._config.high:
-            return Verdict(group=None, reason="reward_high")
-        return Verdict(group=group)
+            return "reward_high"
+        return None
 
 
 def _newest(group: Group) -> float:
@@ -143,7 +152,7 @@ def _newest(group: Group) -> float:
 
 
 def _reward_spread(group: Group) -> float:
-    return pstdev(_means(group))
+    return max(map(pstdev, _means(group).values()))
 
 
 def _priority(group: Group) -> float:
@@ -155,10 +164,14 @@ def _priority(group: Group) -> float:
     return priority
 
 
-def _means(group: Group) -> list[float]:
-    """The mean reward of each rollout with a score: samples that were split from one count once."""
-    values = [[one.score.value for one in rollout if one.score is not None] for rollout in _rollouts(group)]
-    return [fmean(of_rollout) for of_rollout in values if of_rollout]
+def _means(group: Group) -> dict[str, list[float]]:
+    """By policy, the mean reward of each rollout with a score; samples split from one count once."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for sample in group.samples:
+        if sample.score is not None:
+            rollouts = values.setdefault(sample.policy, {})
+            rollouts.setdefault(sample.rollout_id, []).append(sample.score.value)
+    return {policy: [*map(fmean, rollouts.values())] for policy, rollouts in values.items()}
 
 
 def _sampled(sample: Sample) -> set[int]:
