@@ -50,3 +50,30 @@ def test_a_policy_that_nothing_asks_is_told_once() -> None:
     key, other = "policy.critic/updates", "policy.judge/updates"
     assert found(*[{key: 0.0, other: 1.0}] * 9) == [("idle critic", 5)]
     assert found(*[{key: 0.0}] * 4, {key: 1.0}, *[{key: 0.0}] * 4) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "start", "wrong", "name", "more"),
+    [
+        ("advantage_std", 1.0, 0.0, "no signal", {"advantage_mean": 0.0}),
+        ("truncated", 0.0, 1.0, "truncated", {}),
+        ("entropy", 2.0, 0.1, "entropy", {"kl_engine_comparable": 1}),
+        ("kl_engine", 0.0, 0.1, "gap", {}),
+        ("updates", 1.0, 0.0, "idle", {}),
+    ],
+)
+def test_each_policy_has_its_alerts(
+    metric: str, start: float, wrong: float, name: str, more: dict[str, Json]
+) -> None:
+    def row(own: float, critic: float) -> dict[str, Json]:
+        both = {"train": own, "policy.critic": critic}
+        rest = {f"{prefix}/{key}": value for prefix in both for key, value in more.items()}
+        return {f"{prefix}/{metric}": value for prefix, value in both.items()} | rest
+
+    usual = [row(start, start)] * 20
+    assert found(*usual, *[row(start, wrong)] * 5) == [(f"{name} critic", 25)]
+    assert found(*usual, *[row(wrong, start)] * 5) == [(name, 25)]
+
+
+def test_a_critic_that_trains_alone_leaves_no_policy_idle() -> None:
+    assert found(*[{"train/updates": 0.0}] * 9) == []

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rlcore.api.types import Score
+from rlcore.api.types import GenerationStatus, Score, Span
 from rlcore_testing.rewards import sample
 from rlcore_toolkit import sample_metrics
+
+CUT, DONE = GenerationStatus.TRUNCATED, GenerationStatus.COMPLETED
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,20 @@ def test_the_share_of_groups_whose_rewards_are_all_equal(
 def test_pieces_of_one_rollout_are_no_group() -> None:
     pieces = [replace(sample("x"), score=Score(value=1.0)) for _ in range(2)]
     assert "rollout/groups_equal" not in sample_metrics(pieces)
+
+
+def test_truncation_and_reward_of_each_policy() -> None:
+    samples = [
+        replace(
+            sample("x"),
+            status=status,
+            score=Score(value=reward),
+            spans=(Span(start=0, version=0, adapter=policy),),
+        )
+        for policy, status, reward in [("", CUT, 1.0), ("", DONE, 0.5), ("critic", CUT, 0.0)]
+    ]
+    found = sample_metrics(samples)
+    assert (found["train/truncated"], found["policy.critic/truncated"]) == (0.5, 1.0)
+    assert (found["train/reward_mean"], found["policy.critic/reward_mean"]) == (0.75, 0.0)
+    assert found["rollout/truncated"] == pytest.approx(2 / 3)
+    assert "train/truncated" not in sample_metrics(samples[:2])

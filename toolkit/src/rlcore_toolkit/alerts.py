@@ -34,10 +34,10 @@ class Alert:
 
 @dataclass(frozen=True)
 class _Rule:
-    """`holds`: of a row that has `key`, and the mean of `key` at the start of the run."""
+    """`holds`: of a policy's metrics that have `metric`, and the mean of `metric` at the start of the run."""
 
     name: str
-    key: str
+    metric: str
     holds: Callable[[Row, float], bool]
     sentence: str
 
@@ -51,56 +51,81 @@ def _value(row: Row, key: str) -> float:
 _RULES = (
     _Rule(
         "no signal",
-        "train/advantage_std",
-        lambda row, _: row.get("train/advantage_mean") == 0 and row["train/advantage_std"] == 0,
-        "There is nothing to learn: in each of the {steps} steps up to step {last} every advantage was 0, as "
-        "where the rewards of a group are all equal (rollout/groups_equal); look at the reward.",
+        "advantage_std",
+        lambda own, _: own.get("advantage_mean") == 0 and own["advantage_std"] == 0,
+        "There is nothing to learn: in each of the {steps} steps up to step {last} every advantage{whose} "
+        "was 0, as where the rewards of a group are all equal (rollout/groups_equal); look at the reward.",
     ),
     _Rule(
         "truncated",
-        "rollout/truncated",
-        lambda row, _: _value(row, "step") > SETTLED and _value(row, "rollout/truncated") >= MOST_TRUNCATED,
-        "In each of the {steps} steps up to step {last} half of the responses or more were cut at "
-        "--max-response-tokens (rollout/truncated, now {value:.2g}); give more, unless the share falls.",
+        "truncated",
+        lambda own, _: _value(own, "step") > SETTLED and _value(own, "truncated") >= MOST_TRUNCATED,
+        "In each of the {steps} steps up to step {last} half of the responses{whose} or more were cut at "
+        "--max-response-tokens ({key}, now {value:.2g}); give more, unless the share falls.",
     ),
     _Rule(
         "entropy",
-        "train/entropy",
+        "entropy",
         # Only the update of sampled responses says whether log-probs compare: given ones explore nothing.
-        lambda row, start: (
-            "train/kl_engine_comparable" in row and _value(row, "train/entropy") < LEAST_ENTROPY * start
-        ),
-        "The policy hardly explores any more: in each of the {steps} steps up to step {last} its entropy was "
-        "below a tenth of that of the first steps (train/entropy, now {value:.2g}, then {start:.2g}).",
+        lambda own, start: "kl_engine_comparable" in own and _value(own, "entropy") < LEAST_ENTROPY * start,
+        "{policy} hardly explores any more: in each of the {steps} steps up to step {last} its "
+        "entropy was below a tenth of that of the first steps ({key}, now {value:.2g}, then {start:.2g}).",
     ),
     _Rule(
         "gap",
-        "train/kl_engine",
-        lambda row, start: (
-            _value(row, "train/kl_engine") > max(MOST_GAP_GROWTH * start, LEAST_GAP)
-            and row.get("train/kl_engine_comparable") != 0
+        "kl_engine",
+        lambda own, start: (
+            _value(own, "kl_engine") > max(MOST_GAP_GROWTH * start, LEAST_GAP)
+            and own.get("kl_engine_comparable") != 0
         ),
         "Trainer and engine drift apart: in each of the {steps} steps up to step {last} the gap of their "
-        "log-probs was over five times that of the first steps (train/kl_engine, now {value:.2g}, then "
+        "log-probs{whose} was over five times that of the first steps ({key}, now {value:.2g}, then "
         "{start:.2g}).",
     ),
+    _Rule(
+        "idle",
+        "updates",
+        lambda own, _: own["updates"] == 0,
+        "{policy} does not learn: in each of the {steps} steps up to step {last} no sample was its "
+        "own ({key}); let the generator ask it.",
+    ),
 )
+_OWN, _FURTHER = "train", "policy."
+"""What begins the metrics of the run's own policy, and of others, before a slash and their names."""
+_ALONE = "rollout/truncated"
+"""The truncation of a policy that has no other beside it."""
 
 
-def _idle(key: str) -> _Rule:
-    """The rule of a policy beside the run's own, by the metric that counts its optimizer steps."""
-    name = key.removeprefix("policy.").removesuffix("/updates")
-    sentence = (
-        f"The policy {name!r} does not learn: in each of the {{steps}} steps up to step {{last}} no sample "
-        f"was its own ({key}); let the generator ask it."
-    )
-    return _Rule(f"idle {name}", key, lambda row, _: row.get(key) == 0, sentence)
+@dataclass(frozen=True)
+class _Policy:
+    """A policy's metrics `own` of a step, by their names behind `prefix`."""
+
+    prefix: str
+    own: Row
+    is_alone: bool
+
+    @property
+    def name(self) -> str:
+        return self.prefix.removeprefix(_FURTHER) if self.prefix != _OWN else ""
+
+    @property
+    def noun(self) -> str:
+        if self.is_alone:
+            return "the policy"
+        return f"the policy {self.name!r}" if self.name else "the run's own policy"
+
+    def key(self, metric: str) -> str:
+        return _ALONE if self.is_alone and metric == "truncated" else f"{self.prefix}/{metric}"
 
 
-def _rules(row: Row) -> Iterator[_Rule]:
-    """The rules of every run, and one for each further policy."""
-    yield from _RULES
-    yield from (_idle(key) for key in row if key.startswith("policy.") and key.endswith("/updates"))
+def _policies(row: Row) -> Iterator[_Policy]:
+    """Those that the metrics of a step tell of."""
+    further = sorted({key.partition("/")[0] for key in row if key.startswith(_FURTHER)})
+    for prefix in (_OWN, *further):
+        own = {key[len(prefix) + 1 :]: row[key] for key in row if key.startswith(f"{prefix}/")}
+        if not further:  # a critic may train alone at first, which no further policy has beside it
+            own = {**own, "truncated": row.get(_ALONE), "updates": None}
+        yield _Policy(prefix, {**own, "step": row.get("step")}, is_alone=not further)
 
 
 class Alerts:
@@ -121,20 +146,30 @@ class Alerts:
 
     def add(self, row: Row) -> list[Alert]:
         """Look at the metrics of the next step. Returns the alerts that begin with it."""
-        begun = []
-        for rule in _rules(row):
-            step, value = int(_value(row, "step")), _value(row, rule.key)
-            if not math.isfinite(value):
-                continue  # as in the row of an evaluation
-            start = self._starts.setdefault(rule.key, [])
-            if len(start) < STEPS:
-                start.append(value)
-            self._in_a_row[rule.name] = self._in_a_row[rule.name] + 1 if rule.holds(row, fmean(start)) else 0
-            if self._in_a_row[rule.name] == STEPS:
-                said = rule.sentence.format(steps=STEPS, last=step, value=value, start=fmean(start))
-                alert = Alert(name=rule.name, key=rule.key, first=step - STEPS + 1, last=step, sentence=said)
-                self.found[rule.name] = alert
-                begun.append(alert)
-            elif self._in_a_row[rule.name] > STEPS:
-                self.found[rule.name] = replace(self.found[rule.name], last=step)
-        return begun
+        return [alert for policy in _policies(row) for rule in _RULES for alert in self._look(rule, policy)]
+
+    def _look(self, rule: _Rule, policy: _Policy) -> Iterator[Alert]:
+        step, value = _value(policy.own, "step"), _value(policy.own, rule.metric)
+        if not math.isfinite(value):
+            return  # as in the row of an evaluation
+        key, name = policy.key(rule.metric), f"{rule.name} {policy.name}".strip()
+        start = self._starts.setdefault(key, [])
+        if len(start) < STEPS:
+            start.append(value)
+        self._in_a_row[name] = self._in_a_row[name] + 1 if rule.holds(policy.own, fmean(start)) else 0
+        if self._in_a_row[name] == STEPS:
+            noun, last = policy.noun, int(step)
+            said = rule.sentence.format(
+                steps=STEPS,
+                last=last,
+                key=key,
+                value=value,
+                start=fmean(start),
+                policy=noun[0].upper() + noun[1:],
+                whose="" if policy.is_alone else f" of {noun}",
+            )
+            alert = Alert(name=name, key=key, first=last - STEPS + 1, last=last, sentence=said)
+            self.found[name] = alert
+            yield alert
+        elif self._in_a_row[name] > STEPS:
+            self.found[name] = replace(self.found[name], last=int(step))

@@ -153,12 +153,6 @@ class WithTeacher:
         return advantages_R
 
 
-def reward_mean(batch: TrainBatch) -> float:
-    """The mean reward of the samples that have a score."""
-    scored_B = _scored(batch)
-    return float((batch.per_sample["reward"] * scored_B).sum() / scored_B.sum().clamp(min=1))
-
-
 def advantage_metrics(batch: TrainBatch) -> dict[str, float]:
     """`advantage_mean`, `advantage_std` (population) over the live tokens of a prepared batch."""
     advantages_R, mask_R = batch.per_token["advantages"], batch.per_token["loss_mask"]

@@ -19,7 +19,6 @@ from rlcore.learning.advantages import (
     advantage_metrics,
     in_rewards,
     prepare,
-    reward_mean,
     with_batch_columns,
 )
 from rlcore.learning.batch_file import save_batch
@@ -134,8 +133,6 @@ class Learner:
             name = f"{step}-rank-{number}{self._suffix}.safetensors"
             save_batch(share, Path(self._settings.folder) / BATCHES / name)
         metrics = {"train/tokens": float(live), "train/updates": 0.0}
-        if "policy" in whole.per_sample:  # the rollout's mean is of all policies
-            metrics["train/reward_mean"] = reward_mean(whole)
         if self._run.kl.kl_coef:
             metrics["train/kl_coef"] = kl.kl_coef
         with clock(times, "time/update_s"):
