@@ -225,12 +225,13 @@ def test_prompts_name_the_policies_of_the_run() -> None:
     prompts = [Prompt(prompt_id=f"row-{n}", text="?", metadata={"who": n_}) for n, n_ in enumerate(names)]
     config = SingleTurnConfig(policy_key="who")
     assert [config.policy_of(prompt) for prompt in prompts] == names
-    check_policies(config, ["critic"], prompts)
-    check_policies(Config(), ["critic"], [])
+    check_policies(config, ["critic"], prompts, trains=True)
+    check_policies(config, ["critic"], prompts[1:], trains=False)
+    check_policies(Config(), ["critic"], [], trains=True)
     with pytest.raises(DataError, match="'row-0' names the policy 'critic'; expected one of 'judge'"):
-        check_policies(config, ["judge"], prompts)
+        check_policies(config, ["judge"], prompts, trains=False)
     with pytest.raises(DataError, match="None of the first 2 prompts names a policy; expected"):
-        check_policies(config, ["critic"], prompts[1:])
+        check_policies(config, ["critic"], prompts[1:], trains=True)
 
 
 def test_a_frozen_adapter_may_sample_what_is_not_trained_on() -> None:

@@ -14,6 +14,7 @@ from rlcore.api.sources import PairSource, Prompts, PromptSource, ResponseSource
 from rlcore.api.tokens import CHECKED_AHEAD
 from rlcore.api.types import Prompt
 from rlcore.rollout.columns import check_metadata
+from rlcore.rollout.generators import check_policies
 from rlcore.rollout.reward_mix import check_choices, check_machine
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def check_evals(
         check_rewards(evaluation.settings.judged_by(chosen.rewards), named([evaluation]))
         generator = evaluation.settings.generator or chosen.generator
         generators.check(generator, evaluation.prompts, encoder.tokenizer)
+        with _faults_of(f"held-out set {evaluation.name!r}"):
+            check_policies(generator.config, chosen.run.policies, evaluation.prompts, trains=False)
 
 
 def check_rewards(

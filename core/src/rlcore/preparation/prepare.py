@@ -148,7 +148,7 @@ def _checked_data(
     generators = _generators(resolved)
     if resolved.samples:
         generators.check(resolved.generator, prompts.train, encoder.tokenizer)
-        check_policies(resolved.generator.config, run.policies, prompts.train)
+        check_policies(resolved.generator.config, run.policies, prompts.train, trains=True)
     data_checks.check_evals(generators, resolved, evals, encoder)
     check_scored(run.scorers, prompts.train)
     check_vocabulary(run, encoder.tokenizer)

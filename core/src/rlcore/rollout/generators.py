@@ -155,23 +155,21 @@ def check_generated(
     _check_tokens(whose, usable, rows, vocabulary)
 
 
-def check_policies(config: Config, policies: Collection[str], prompts: Iterable[Prompt]) -> None:
+def check_policies(
+    config: Config, policies: Collection[str], prompts: Iterable[Prompt], *, trains: bool
+) -> None:
     """`DataError` where one of the first `CHECKED_AHEAD` prompts names another policy than `policies` and the
-    run's own, or where none of them names any although the generator's `config` reads the names.
+    run's own, or where none that `trains` names any although the generator's `config` reads the names.
     """
     if not (policies and isinstance(config, GeneratorConfig) and config.policy_advice is None):
         return
     named = [(one.prompt_id, config.policy_of(one)) for one in islice(prompts, CHECKED_AHEAD)]
-    expected = f"one of {', '.join(map(repr, policies))}"
+    some = f"one of {', '.join(map(repr, policies))}"
     for prompt_id, name in named:
         if not (name is None or name in ("", *policies)):
-            raise DataError(
-                f"The prompt {prompt_id!r} names the policy {name!r}; expected {expected}, or none."
-            )
-    if not any(name for _, name in named):
-        raise DataError(
-            f"None of the first {len(named)} prompts names a policy; expected {expected} in some."
-        )
+            raise DataError(f"The prompt {prompt_id!r} names the policy {name!r}; expected {some}, or none.")
+    if trains and not any(name for _, name in named):
+        raise DataError(f"None of the first {len(named)} prompts names a policy; expected {some} in some.")
 
 
 def _fault(whose: str, part: Sample, found: str, expected: str) -> PluginError:
