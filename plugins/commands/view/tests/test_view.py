@@ -175,10 +175,12 @@ def test_a_trace_that_grew_over_its_limit_is_read_across_both_files(tmp_path: Pa
 
 
 def test_metrics_are_described_by_the_closest_key() -> None:
-    found = described(["rollout/reward_mean", "eval/easy/score", "rollout/failed/no_room", "own"])
+    policy = ["policy.critic/entropy", "policy.critic/adapter_gap"]
+    found = described(["rollout/reward_mean", "eval/easy/score", "rollout/failed/no_room", "own", *policy])
     assert found["rollout/reward_mean"] == [
         ["mean and standard deviation of the samples' rewards", "metrics.md", "rollout/reward_mean"]
     ]
     assert "exact match with the label" in found["eval/easy/score"][0][0]
     assert all(page == "generators.md" for _, page, _ in found["rollout/failed/no_room"])
     assert "own" not in found
+    assert [found[name][0][2] for name in policy] == ["train/entropy", "engine/adapter_gap"]

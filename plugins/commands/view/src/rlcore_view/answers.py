@@ -10,6 +10,9 @@ from pathlib import Path
 from rlcore import ConfigError, Json
 from rlcore_view.run_folder import RunFolder, runs_in
 
+OF_POLICY = ("train", "engine", "rollout")
+"""The tables whose metrics a further policy has as its own."""
+
 
 class Answers:
     """About some runs, which are told apart by their place in the list. New ones come at its end."""
@@ -104,7 +107,10 @@ def _whole(text: str, below: int | None = None) -> int:
 
 
 def described(names: Iterable[str]) -> Json:
-    """Name → `[text, page, key]` of each page that describes it, by the key that says most of the name."""
+    """Name → `[text, page, key]` of each page that describes it, by the key that says most of the name.
+
+    The metrics of a further policy are described as those of the run's own.
+    """
     return {name: texts for name in sorted(set(names)) if (texts := _texts(name))}
 
 
@@ -115,7 +121,9 @@ def reference() -> Json:
 
 
 def _texts(name: str) -> list[list[str]]:
-    matching = [(length, rest) for names, length, *rest in _known() if names.fullmatch(name)]
+    tables = OF_POLICY if name.startswith("policy.") else ()
+    same = (name, *(f"{table}/{name.partition('/')[2]}" for table in tables))
+    matching = [(length, rest) for names, length, *rest in _known() if any(map(names.fullmatch, same))]
     most = max((length for length, _ in matching), default=0)
     return [rest for length, rest in matching if length == most]
 

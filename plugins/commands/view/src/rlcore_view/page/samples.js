@@ -141,7 +141,7 @@ async function openSample(row) {
   const sample = await load(`run/${samples.run}/samples/${file}/${row}`);
   if (samples.row !== row || samples.file !== file) return; // another one was asked for meanwhile
   if (!sample) return put(detail, empty("Not in the report", "A report holds the best and the worst samples of a step."));
-  const facts = [["set", sample.set], ["prompt", sample.prompt_id], ["status", sample.status],
+  const facts = [["set", sample.set], ["prompt", sample.prompt_id], ["policy", sample.policy], ["status", sample.status],
     ["reward", sample.score === null ? sample.reward_status : number(sample.score)],
     ...Object.entries(sample.parts).map(([name, value]) => [name, number(value)]),
     ["label", sample.label === null ? null : text(sample.label)], ["tokens", sample.tokens],
