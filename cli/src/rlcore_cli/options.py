@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlcore.api.config import flag_name, named_field
+from rlcore.api.config import flag_name, named_fields
 from rlcore.api.errors import ConfigError, did_you_mean
 from rlcore.api.records import LIST_KINDS, Kind
 from rlcore.api.run_config import ROLES, RunConfig
@@ -242,12 +242,12 @@ def pass_through(args: Sequence[str], selection: Selection) -> Iterator[click.Pa
     seen = set()
     for position, argument in enumerate(args):
         flag, equals, _ = argument.partition("=")
-        is_named = named_field(RunConfig, flag.removeprefix("--").replace("-", "_")) is not None
+        name = flag.removeprefix("--").replace("-", "_")
+        is_named = name in named_fields(RunConfig, name)
         if not (flag.startswith(prefixes) or is_named) or flag in seen:
             continue
         seen.add(flag)
         successor = args[position + 1] if position + 1 < len(args) else "--"
-        name = flag.removeprefix("--").replace("-", "_")
         bare = not equals and successor.startswith("--")
         yield SettingOption(name, flag, group=PARTS, is_flag=bare, hidden=True)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from rlcore.api.dtypes import DTYPE_OF_NAME
 from rlcore.api.errors import CheckpointError, ModelError
 from rlcore.api.part import ModelSpec, Part
-from rlcore.api.roles import policy_role
+from rlcore.api.roles import POLICY, policy_role
 from rlcore.api.trainer import SavedWeights
 from rlcore.checkpoint.folder import check_files, newest_complete
 from rlcore.compose.models import read_config
@@ -30,7 +30,9 @@ def of_checkpoint(checkpoint: Path, model: ModelChoice, policy: str = "") -> Sav
     check_files(checkpoint)
     folder = checkpoint / policy_role(policy)
     if not folder.is_dir():
-        raise CheckpointError(f"--policy: found {policy!r}, which {checkpoint} does not hold.")
+        names = sorted(one.name.removeprefix(f"{POLICY}.") for one in checkpoint.glob(f"{POLICY}.*"))
+        expected = f"expected one of {', '.join(map(repr, names))}" if names else "but it has no further one"
+        raise CheckpointError(f"--policy: found {policy!r}, {expected}, in {checkpoint}.")
     state = RunState.read(checkpoint)
     path = model.path or str(checkpoint.resolve().parents[1] / MODEL_DIR)
     spec = ModelSpec(path=path, bridge=model.bridge, dtype=str(state.model["dtype"]))

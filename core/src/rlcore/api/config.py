@@ -67,15 +67,15 @@ def fields_of(config: type[Config]) -> dict[str, FieldInfo]:
     return fields
 
 
-def named_field(config: type[Config], name: str) -> FieldInfo | None:
-    """The field of a setting in a table of the user's own name, such as `ROLE.math.url`; None: it is
-    none.
+def named_fields(config: type[Config], name: str) -> dict[str, FieldInfo]:
+    """Name → field of each setting in the table of the user's own name that `name` begins with, such as that
+    of `ROLE.math.url`; empty: there is none.
     """
-    table, *rest = name.split(".")
+    table, own, *_ = *name.split("."), ""
     group = config.model_fields[table].annotation if table in config.model_fields else None
-    if len(rest) != 2 or not (isinstance(group, type) and issubclass(group, Table) and group.named):
-        return None
-    return group.named.model_fields.get(rest[1]) if NAME.fullmatch(rest[0]) else None
+    if not (isinstance(group, type) and issubclass(group, Table) and group.named and NAME.fullmatch(own)):
+        return {}
+    return {f"{table}.{own}.{key}": field for key, field in group.named.model_fields.items()}
 
 
 def values_of(config: Config) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from rlcore.api.errors import ConfigError
 from rlcore.api.lora import AdapterSpec
 from rlcore.api.part import ModelSpec
-from rlcore.api.roles import ModelKind, RoleSpec
+from rlcore.api.roles import POLICY, ModelKind, RoleSpec
 from rlcore.api.run_config import ROLES, RunConfig
 
 
@@ -29,11 +29,12 @@ def role_fields(table: str, passed: Mapping[str, Any]) -> dict[str, dict[str, An
 
 @contextmanager
 def of_role(role: str) -> Iterator[None]:
-    """A `ConfigError` raised inside begins with `Of the ROLE:`."""
+    """A `ConfigError` raised inside begins with `Of the ROLE:`, and names the flags of a further policy."""
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"Of the {role}: {error}") from error
+        own = f"--{role}." if role.startswith(f"{POLICY}.") else "--lora."
+        raise ConfigError(f"Of the {role}: {error}".replace("--lora.", own)) from error
 
 
 def policy_spec(model: ModelSpec, run: RunConfig, adapter: AdapterSpec | None = None) -> RoleSpec:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
 from rlcore.api.columns import TrainsOn
-from rlcore.api.config import Config, fields_of, flag_name, named_field
+from rlcore.api.config import Config, fields_of, flag_name, named_fields
 from rlcore.api.errors import ConfigError, PluginError, did_you_mean
 from rlcore.api.part_config import PassingConfig
 from rlcore.api.records import LIST_KINDS, Kind
@@ -185,7 +185,7 @@ class Selection:
         names = set(self.known())
         for layer in self.layers:
             for name in layer.values:
-                is_known = name in names or named_field(RunConfig, name) is not None
+                is_known = name in names or name in named_fields(RunConfig, name)
                 if not is_known and not self.passes_through(name, layer):
                     raise ConfigError(self.unknown(name, layer))
         merged = layers.merge(self.layers)
@@ -275,10 +275,18 @@ class Selection:
         else:
             hint = (
                 note
+                or (name.count(".") > 1 and self._of_named(name, shown))
                 or did_you_mean(shown(name), [*map(shown, names), *options])
                 or self.foreign_note(name, fnmatch)
+                or self._of_named(name, shown)
             )
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
+
+    def _of_named(self, name: str, shown: Callable[[str], str]) -> str:
+        """What tables of the user's own names have, if `name` is of one."""
+        fields = named_fields(RunConfig, f"{name.partition('.')[0]}.name")
+        names = ", ".join(shown(field).replace(".name.", ".NAME.") for field in fields)
+        return names and f" Expected {names}; NAME has lower-case letters, digits and underscores alone."
 
     def _difference(self, name: str, setting: str) -> str:
         """In brackets, how the values of another framework's `name` differ from those of `setting`."""

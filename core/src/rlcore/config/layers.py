@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rlcore.api.config import Config, fields_of, flag_name, named_field, nested
+from rlcore.api.config import Config, fields_of, flag_name, named_fields, nested
 from rlcore.api.errors import ConfigError
 from rlcore.config.fields import describe, from_text, is_optional
 from rlcore.config.toml import NONE
@@ -69,7 +69,7 @@ def build(config: type[ConfigT], settings: Mapping[str, Setting], table: str = "
     raw: dict[str, Any] = {}
     fields = fields_of(config)
     for key, setting in entries.items():
-        field = fields.get(key) or named_field(config, key)
+        field = fields.get(key) or named_fields(config, key).get(key)
         if field is None:
             continue
         raw[key] = setting.value
@@ -92,7 +92,7 @@ def _sentence(
     fields, places = fields_of(config), [str(place) for place in first["loc"]]
     # `ROLE.lr` is in its table, and `lr` in a group whose name no setting has in front.
     dotted = [".".join(places[begin:end]) for begin in range(2) for end in range(len(places), begin, -1)]
-    found = ((name, fields.get(name) or named_field(config, name)) for name in dotted)
+    found = ((name, fields.get(name) or named_fields(config, name).get(name)) for name in dotted)
     key, field = next(((name, field) for name, field in found if field is not None), ("", None))
     if field is None:
         return f"[{table}]: {reason}." if table and not reason.startswith("--") else f"{reason}."
