@@ -1,9 +1,10 @@
 """Two agents answer one question, and each is paid for its own answer.
 
-The proposer answers. The critic reads the answer and gives its own. Both are the same policy; the two answers
-are two samples of one rollout. With plain GRPO, samples of one rollout share the mean of their rewards, so
-the critic would be paid for what the proposer did. The advantage `per_agent` compares proposers with
-proposers and critics with critics.
+The proposer answers. The critic reads the answer and gives its own. The two answers are two samples of one
+rollout. With the generator `debate` both are the same policy. With plain GRPO, samples of one rollout share
+the mean of their rewards, so the critic would be paid for what the proposer did. The advantage `per_agent`
+compares proposers with proposers and critics with critics. With the generator `two_policies` the critic is a
+policy of its own, and GRPO compares the samples of each policy.
 """
 
 from __future__ import annotations
@@ -31,10 +32,17 @@ ANSWER_TOKENS = 6
 
 
 async def debate(ctx: GenerationContext, sample: Sample) -> list[Sample]:
-    """The proposer's sample and the critic's.
+    """The proposer's sample and the critic's, of one policy."""
+    return await _debate(ctx, sample, critic="")
 
-    The critic's prompt is the question, the proposal and a comma.
-    """
+
+async def two_policies(ctx: GenerationContext, sample: Sample) -> list[Sample]:
+    """The same with the policy `critic` of the run (`[policy.critic]`) as the critic."""
+    return await _debate(ctx, sample, critic="critic")
+
+
+async def _debate(ctx: GenerationContext, sample: Sample, critic: str) -> list[Sample]:
+    """The critic's prompt is the question, the proposal and a comma. `critic`: the policy that answers it."""
     proposer = Trajectory(ctx, sample)
     proposal = await proposer.answer(most=ANSWER_TOKENS)
     first = proposer.end(proposal.status, proposal.text, extras={"agent": PROPOSER})
@@ -43,9 +51,10 @@ async def debate(ctx: GenerationContext, sample: Sample) -> list[Sample]:
     ended = proposal.status is GenerationStatus.COMPLETED
     words = proposal.token_ids[: -1 if ended else None]  # as they were sampled, but for the stop token
     prompt_ids = (*sample.prompt_ids, *words, *ctx.encode(","))
-    critic = Trajectory(ctx, replace(sample, prompt_ids=prompt_ids), len(words) + 1, proposer.turns)
-    verdict = await critic.answer(most=ANSWER_TOKENS)
-    return [first, critic.end(verdict.status, verdict.text, extras={"agent": CRITIC})]
+    asked = replace(sample, prompt_ids=prompt_ids)
+    second = Trajectory(ctx, asked, len(words) + 1, proposer.turns, adapter=critic)
+    verdict = await second.answer(most=ANSWER_TOKENS)
+    return [first, second.end(verdict.status, verdict.text, extras={"agent": CRITIC})]
 
 
 class PerAgentConfig(AdvantageConfig):
@@ -70,8 +79,9 @@ class PerAgent:
 
 @hookimpl
 def rlcore_generators() -> Iterable[Component]:
-    """Chosen by `--generator debate`."""
-    yield Component(name="debate", factory=f"{__name__}:debate", summary="a proposer, then a critic")
+    """Chosen by `--generator debate` and `--generator two_policies`."""
+    for name in ("debate", "two_policies"):
+        yield Component(name=name, factory=f"{__name__}:{name}", summary="a proposer, then a critic")
 
 
 @hookimpl

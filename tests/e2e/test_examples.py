@@ -14,6 +14,8 @@ from rlcore_saved.batch_file import load_batch
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = ("--steps", "2", "--prompts-per-step", "4", "--group-size", "4", "--eval-prompts", "2")
 TEACHER = "teacher.toml"
+POLICIES = "policies.toml"
+"""Settings of a run with further policies."""
 METRIC = {
     "math": "reward/math",
     "curriculum": "rollout/digits",
@@ -56,6 +58,10 @@ def test_an_example_trains(name: str, tmp_path: Path) -> None:
     steps = [row for row in rows(folder / "run") if row["step"]]
     assert len(steps) == 2
     assert all(METRIC[name] in row for row in steps)
+    if (folder / POLICIES).is_file():
+        train(folder, "--config", POLICIES, *SMALL, "--run-dir", "policies")
+        samples = rows(folder / "policies")[-1]
+        assert samples["train/samples"] == samples["policy.critic/samples"] == 16
 
 
 @pytest.mark.full

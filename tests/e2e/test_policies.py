@@ -42,7 +42,7 @@ def flags(folder: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "trainer",
     [
-        ("--trainer", "fsdp"),
+        ("--trainer", "fsdp", "--ranks", "2", "--engines", "2"),
         ("--ranks", "2", "--megatron.tensor-model-parallel-size", "2"),
     ],
     ids=["fsdp", "megatron"],
@@ -83,6 +83,15 @@ def test_each_learns_and_resumes_with_the_same_bits(
     assert rlcore(["export", str(whole), str(out), "--adapter", "--policy", MIRROR]) == 0
     assert (out / ADAPTER).read_bytes() == files[0].read_bytes()
     assert rlcore(["export", str(whole), str(tmp_path / "none"), "--policy", "nobody"]) == 2
+
+
+def test_a_router_hands_on_who_answers(run: Run, tmp_path: Path) -> None:
+    """In the second step adapters differ from the base, on each of the engines that the router asks."""
+    several = ("--trainer", "fsdp", "--engines", "2", "--router", "round_robin", "--steps", "2")
+    run(*flags(tmp_path), *several, "--run-dir", str(tmp_path / "run"))
+    row = rows(tmp_path / "run")[-1]
+    assert row["train/kl_engine_max"] < 1e-4
+    assert row[f"policy.{MIRROR}/kl_engine_max"] < 1e-4
 
 
 def test_an_engine_that_mixes_them_up_ends_the_run(run: Run, tmp_path: Path) -> None:
