@@ -149,7 +149,9 @@ def test_each_policy_has_its_adapter(capsys: pytest.CaptureFixture[str], tmp_pat
     file = tmp_path / "run.toml"
 
     def planned(text: str) -> dict[str, Any]:
-        file.write_text(f'trainer = "fsdp"\nmodel = "qwen3"\nalgo = "grpo"\ndtype = "bf16"\n{text}')
+        # a run writes out the settings of what it does not have, too
+        start = 'trainer = "fsdp"\nmodel = "qwen3"\nalgo = "grpo"\ndtype = "bf16"\nfrozen = []\n'
+        file.write_text(f"{start}[critic]\nlr = 1e-5\n{text}")
         code = run(["plan", "--config", str(file), "--gpu-memory", "24", "--json"])
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert (code == 2) == ("error" in found)

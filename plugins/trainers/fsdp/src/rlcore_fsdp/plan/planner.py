@@ -30,12 +30,7 @@ from rlcore_toolkit import (
 MOST_GPUS = 1024
 """The most GPUs that a search for more tries."""
 ENGINE = "sglang"
-NOT_COUNTED = {
-    "critic": "a critic",
-    "teacher": "a teacher",
-    "engine_group": "groups of engines",
-    "frozen": "frozen models",
-}
+NOT_COUNTED = {"engine_group": "groups of engines", "frozen": "frozen models"}
 """Tables of a run that this planner does not count."""
 
 
@@ -101,10 +96,11 @@ class _Run:
         wrong = settings.model_complaints(file.run, {}, config), settings.complaints(file.run, {}, ())
         for complaint in chain(*wrong):
             raise ConfigError(complaint)
-        given = {name.split(".")[0] for name in file.settings}
+        # a run writes out every setting, also an empty list
+        given = {name.split(".")[0] for name, value in file.settings.items() if value != []}
         found = [what for table, what in NOT_COUNTED.items() if table in given]
-        if file.has_critic or found:
-            what = "a critic" if file.has_critic else found[0]
+        found += ["a critic"] * file.has_critic + ["a teacher"] * bool(file.value("teacher.model"))
+        for what in found:
             raise ConfigError(f"--trainer: the planner of 'fsdp' does not count {what}; plan without it.")
         lora = file.run.lora
         if lora.source:
