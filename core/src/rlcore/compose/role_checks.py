@@ -108,6 +108,8 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
         advice = generator.config.policy_advice
     for name, policy in run.policies.items():
         found = f"--policy.{name}: found a further policy"
+        if run.debug.only == "rollout":
+            yield f"{found}, but --only rollout trains nothing; leave it out."
         if not run.lora.is_on or run.lora.publish == "merged":
             yield f"{found}, which is an adapter; add --lora.rank and --lora.publish adapter."
         if resolved.trains_on is not TrainsOn.ROLLOUTS:

@@ -264,7 +264,8 @@ class Selection:
         underscored = name.replace("-", "_")
         is_field = underscored != name and self.passes_through(underscored, layer)
         meant = underscored if is_field else self._called_elsewhere(name, names)
-        note = "" if meant else self.foreign_note(name)
+        own = self._of_named(name, shown)
+        note = "" if meant else self.foreign_note(name) or (own if name.count(".") > 1 else "")
         meant = meant or (None if note else self._dotted(name))
         table, _, last = name.rpartition(".")
         if table and not (meant or note) and last in names:
@@ -275,10 +276,9 @@ class Selection:
         else:
             hint = (
                 note
-                or (name.count(".") > 1 and self._of_named(name, shown))
                 or did_you_mean(shown(name), [*map(shown, names), *options])
                 or self.foreign_note(name, fnmatch)
-                or self._of_named(name, shown)
+                or own
             )
         return f"{layer.at(name)} is unknown.{hint}{self.registry.broken_note()}"
 

@@ -25,8 +25,8 @@ class SingleTurnConfig(GeneratorConfig):
         """There must be another policy to name."""
         if self.policy_key and not run.policies:
             yield (
-                f"--generator.policy-key: found {self.policy_key!r}, but the run has one policy; add "
-                "--policy.NAME.lr, or leave it out."
+                f"--generator.policy-key: found {self.policy_key!r}, but there is one policy; leave it out, "
+                "or train a further one (--policy.NAME.lr)."
             )
 
     @property
