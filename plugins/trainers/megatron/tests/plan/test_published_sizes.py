@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,19 @@ def test_a_preset_is_what_its_config_says(family: ModelFamily, tmp_path: Path) -
     assert written == Part(name=family.name, factory=family.preset_config).load()
 
 
-PUBLISHED = tomllib.loads(Path(__file__).with_name("published_parameters.toml").read_text())
+PUBLISHED = tomllib.loads(
+    Path(__file__).with_name("published_parameters.toml").read_text(), parse_float=Decimal
+)
 """Size → its parameters, and the active ones of a mixture, as the model cards say."""
 
-WITHIN, ACTIVE_WITHIN = 0.013, 0.13
+WITHIN, ACTIVE_WITHIN = 0.001, 0.13
+OTHERWISE: Mapping[str, float] = {
+    "deepseek-v3.2": 0.0014,  # its card has the number of V3, which has no indexers
+    **{"glm-4.5": 0.007, "glm-4.5-air": 0.009, "minimax-m2": 0.006},  # what their cards count is not known
+    **{"qwen2.5-14b": 0.005, "qwen2.5-32b": 0.009, "qwen3.5-397b-a17b": 0.002},  # as above
+    "ministral-3-8b": 0.011,  # its card cuts, and does not round
+}
+"""How far a card is from what its config.json gives, where that is more than its rounding."""
 UNSET = {"perform_initialization": False}
 """Drawing values for tens of thousands of experts takes a minute, of tensors without memory too."""
 
@@ -57,9 +67,11 @@ def test_transformers_counts_as_many_parameters_as_were_published(name: str) -> 
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config).get_text_config())
     assert sum(param.numel() for param in model.parameters()) == parameters(facts)
     total, *active = PUBLISHED[name]
-    assert parameters(facts) == pytest.approx(total, rel=WITHIN)
+    rounding = 0.5 * 10.0 ** total.as_tuple().exponent / float(total)
+    within = OTHERWISE.get(name, max(WITHIN, rounding))
+    assert parameters(facts) == pytest.approx(float(total), rel=within)
     assert active_parameters(facts) == pytest.approx(
-        active[0] if active else parameters(facts), rel=ACTIVE_WITHIN
+        float(active[0]) if active else parameters(facts), rel=ACTIVE_WITHIN
     )
 
 
