@@ -5,23 +5,18 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from broken_parts import all_fails, lacks
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.part import Part
 from rlcore.api.part_config import CorrectionConfig
 from rlcore.api.training import Correction, CorrectionInputs, LossOutput, TokenWeights, ValueInputs, ValueLoss
-from rlcore_testing.conformance import Conformance, Outcome, findings
 from rlcore_testing.corrections import CorrectionConformance
 from rlcore_testing.value_losses import ValueLossConformance
 from rlcore_toolkit import truncated_weights
 
 CALLS = iter(range(10**6))
-
-
-def fails(suite: type[Conformance]) -> dict[str, str]:
-    """Each property that a suite finds missing, and why."""
-    return {one.name: one.reason for one in findings(suite) if one.outcome is Outcome.FAILS}
 
 
 # --- corrections ---------------------------------------------------------------------------------------
@@ -87,8 +82,7 @@ def changes_its_input(inputs: CorrectionInputs) -> Tensor:
     ],
 )
 def test_a_correction_that_lacks_a_property(weigh: Weigh, missing: str) -> None:
-    found = fails(Corrections.with_values(weigh=staticmethod(weigh)))
-    assert missing in found if missing else not found
+    lacks(Corrections.with_values(weigh=staticmethod(weigh)), missing)
 
 
 def test_a_column_of_the_whole_batch_is_made_again_where_the_policies_agree() -> None:
@@ -107,7 +101,7 @@ def test_a_column_of_the_whole_batch_is_made_again_where_the_policies_agree() ->
         def correction(self) -> Correction:
             return OverItsMean()
 
-    assert not fails(OfTheBatch)
+    assert not all_fails(OfTheBatch)
 
 
 # --- losses of a critic --------------------------------------------------------------------------------
@@ -148,5 +142,4 @@ def square(inputs: ValueInputs) -> Tensor:
     ],
 )
 def test_a_value_loss_that_lacks_a_property(per_token: PerToken, missing: str) -> None:
-    found = fails(ValueLosses.with_values(per_token=staticmethod(per_token)))
-    assert missing in found if missing else not found
+    lacks(ValueLosses.with_values(per_token=staticmethod(per_token)), missing)

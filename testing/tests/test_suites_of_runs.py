@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import click
 import pytest
 import torch
+from broken_parts import all_fails, lacks
 from pydantic import Field
 
 from rlcore.api.batch import TrainBatch
@@ -29,7 +30,7 @@ from rlcore_sampling.producers import synchronous_producer
 from rlcore_testing.algorithms import AlgorithmConformance
 from rlcore_testing.callbacks import CallbackConformance
 from rlcore_testing.commands import CommandConformance
-from rlcore_testing.conformance import Conformance, Outcome, Subject, findings
+from rlcore_testing.conformance import Outcome, Subject
 from rlcore_testing.model_hooks import ModelHookConformance
 from rlcore_testing.parts import PartConformance
 from rlcore_testing.producers import ProducerConformance
@@ -39,11 +40,6 @@ from rlcore_testing.trackers import TrackerConformance
 CALLS = itertools.count()
 STOP = RunControl(stop="bad")
 RESUMED_CALLBACK = "a resumed run is steered as the other would have been"
-
-
-def fails(suite: type[Conformance]) -> dict[str, str]:
-    """Each property that a suite finds missing, and why."""
-    return {one.name: one.reason for one in findings(suite) if one.outcome is Outcome.FAILS}
 
 
 def lacking(base: type[Any], **methods: Any) -> type[Any]:
@@ -112,8 +108,7 @@ def test_a_callback_that_lacks_a_property(callback: type[Callback], missing: str
         def callback(self) -> Callback:
             return callback()
 
-    found = fails(Suite)
-    assert missing in found if missing else not found
+    lacks(Suite, missing)
 
 
 # --- trackers ------------------------------------------------------------------------------------------
@@ -184,8 +179,7 @@ def test_a_tracker_that_lacks_a_property(tracker: type[Tracker], missing: str) -
         def tracker(self) -> Tracker:
             return tracker()
 
-    found = fails(Suite)
-    assert missing in found if missing else not found
+    lacks(Suite, missing)
 
 
 # --- model hooks ---------------------------------------------------------------------------------------
@@ -239,8 +233,7 @@ def test_a_model_hook_that_lacks_a_property(hook: type[ModelHook], missing: str)
         def hook(self) -> ModelHook:
             return hook()
 
-    found = fails(Suite)
-    assert missing in found if missing else not found
+    lacks(Suite, missing)
 
 
 # --- producers -----------------------------------------------------------------------------------------
@@ -397,8 +390,7 @@ class BatchesOfCheckpoints(RestartingBatches):
 )
 def test_a_producer_of_batches_that_lacks_a_property(producer: type[Batches], missing: str) -> None:
     part = Part(name="mine", factory=f"{__name__}:{producer.__name__}", config=BatchesConfig())
-    found = fails(ProducerConformance.of(Subject(record=None, part=part)))
-    assert missing in found if missing else not found
+    lacks(ProducerConformance.of(Subject(record=None, part=part)), missing)
 
 
 @pytest.mark.parametrize(
@@ -429,8 +421,7 @@ def test_a_producer_of_batches_that_lacks_a_property(producer: type[Batches], mi
 def test_a_producer_that_lacks_a_property(producer: type[Wrapped], missing: str) -> None:
     factory = f"{__name__}:{producer.__name__}"
     subject = Subject(record=None, part=Part(name="mine", factory=factory, config=ProducerConfig()))
-    found = fails(ProducerConformance.of(subject))
-    assert missing in found if missing else not found
+    lacks(ProducerConformance.of(subject), missing)
 
 
 # --- recipes -------------------------------------------------------------------------------------------
@@ -470,8 +461,7 @@ def test_a_recipe_that_lacks_a_property(algorithm: Algorithm, missing: str) -> N
         *load(Switches()).registry.entries(),
         Entry(kind=Kind.ALGORITHM, record=algorithm, provider=mine),
     ]
-    found = fails(AlgorithmConformance.of(Subject(record=algorithm, registry=Registry(entries))))
-    assert missing in found if missing else not found
+    lacks(AlgorithmConformance.of(Subject(record=algorithm, registry=Registry(entries))), missing)
 
 
 # --- commands ------------------------------------------------------------------------------------------
@@ -510,8 +500,7 @@ class Crashing(click.Command):
     ],
 )
 def test_a_command_that_lacks_a_property(one: click.Command, missing: str) -> None:
-    found = fails(CommandConformance.of(Subject(record=one)))
-    assert missing in found if missing else not found
+    lacks(CommandConformance.of(Subject(record=one)), missing)
 
 
 def test_a_command_whose_module_imports_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,7 +510,7 @@ def test_a_command_whose_module_imports_much(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("rlcore_testing.commands.HEAVY", ("torch", "numpy"))
     import heavy_command  # type: ignore[import-not-found] # made above
 
-    found = fails(CommandConformance.of(Subject(record=command(callback=heavy_command.run, params=[]))))
+    found = all_fails(CommandConformance.of(Subject(record=command(callback=heavy_command.run, params=[]))))
     assert found == {"its module imports little": "heavy_command imports numpy; import it where it is used"}
 
 
@@ -572,8 +561,7 @@ def make(config: Config) -> object:
 def test_a_config_that_lacks_a_property(config: PartConfig, missing: str) -> None:
     part = Part(name="mine", factory=f"{__name__}:make", config=config)
     record = Component(name="mine", factory=part.factory, summary="mine")
-    found = fails(PartConformance.of(Subject(record=record, part=part)))
-    assert missing in found if missing else not found
+    lacks(PartConformance.of(Subject(record=record, part=part)), missing)
 
 
 def test_of_a_part_that_cannot_be_made_nothing_else_is_asked() -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from broken_parts import all_fails, lacks
 
 from rlcore.api.config import Config
 from rlcore.api.errors import ConfigError
@@ -20,18 +21,12 @@ from rlcore.api.part_config import FilterConfig, RewardConfig
 from rlcore.api.reward import Verdict
 from rlcore.api.sources import Prompts
 from rlcore.api.types import GenerationStatus, Group, Json, Prompt, Sample, Score
-from rlcore_testing.conformance import Conformance, Outcome, Subject, findings
+from rlcore_testing.conformance import Subject
 from rlcore_testing.filters import FilterConformance
 from rlcore_testing.generators import GeneratorConformance
 from rlcore_testing.rewards import RewardConformance
 from rlcore_testing.sources import SourceConformance
 from rlcore_toolkit import answered
-
-
-def fails(suite: type[Conformance]) -> dict[str, str]:
-    """Each property that a suite finds missing, and why."""
-    return {one.name: one.reason for one in findings(suite) if one.outcome is Outcome.FAILS}
-
 
 # --- rewards -------------------------------------------------------------------------------------------
 
@@ -116,9 +111,7 @@ def reward_of(name: str) -> Subject:
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_a_reward_that_lacks_a_property(name: str) -> None:
-    missing = REWARDS[name][1]
-    found = fails(RewardConformance.of(reward_of(name)))
-    assert missing in found if missing else not found
+    lacks(RewardConformance.of(reward_of(name)), REWARDS[name][1])
 
 
 def test_cases_and_parts_are_those_of_the_test_class() -> None:
@@ -129,11 +122,11 @@ def test_cases_and_parts_are_those_of_the_test_class() -> None:
         cases: ClassVar[Sequence[Case]] = (Case(sample("4", "4"), 1.0), Case(sample("5", "4"), 1.0))
         parts = frozenset({"hits"})
 
-    found = fails(Suite)
+    found = all_fails(Suite)
     assert set(found) == {"each case has its score", "parts are those that it tells"}
     assert "'5': Score(value=0.0" in found["each case has its score"]
     Suite.cases = ()
-    assert "gives no `cases` and no `prompts`" in fails(Suite)["each answer has a score"]
+    assert "gives no `cases` and no `prompts`" in all_fails(Suite)["each answer has a score"]
 
 
 def test_a_reward_that_can_judge_nothing_asks_for_prompts() -> None:
@@ -153,7 +146,7 @@ def test_a_reward_that_can_judge_nothing_asks_for_prompts() -> None:
     ):
         RewardConformance.of(subject)
     prompt = Prompt(prompt_id="p", text="?", label="1", metadata={"points": 3})
-    assert not fails(RewardConformance.of(replace(subject, prompts=(prompt,))))
+    assert not all_fails(RewardConformance.of(replace(subject, prompts=(prompt,))))
 
 
 # --- filters -------------------------------------------------------------------------------------------
@@ -228,8 +221,7 @@ def counts_in_place(group: Group) -> Verdict:
     ],
 )
 def test_a_filter_that_lacks_a_property(decide: Decide, missing: str) -> None:
-    found = fails(Filters.with_values(decide=staticmethod(decide)))
-    assert missing in found if missing else not found
+    lacks(Filters.with_values(decide=staticmethod(decide)), missing)
 
 
 # --- sources -------------------------------------------------------------------------------------------
@@ -385,8 +377,7 @@ def test_a_source_that_lacks_a_property(source: type[Source], missing: str) -> N
         def source(self) -> Any:
             return source()
 
-    found = fails(Suite)
-    assert missing in found if missing else not found
+    lacks(Suite, missing)
 
 
 # --- generators ----------------------------------------------------------------------------------------
@@ -497,8 +488,7 @@ def test_a_generator_that_lacks_a_property(generator: type[OneTurn], missing: st
         def generator(self) -> Any:
             return generator()
 
-    found = fails(Suite)
-    assert missing in found if missing else not found
+    lacks(Suite, missing)
 
 
 def test_a_generator_that_makes_no_samples() -> None:
@@ -509,7 +499,9 @@ def test_a_generator_that_makes_no_samples() -> None:
     async def text(ctx: GenerationContext, sample: Sample) -> str:
         return "4"
 
-    assert "generate() returned '4'; expected a Sample or a list" in fails(Suite)["a sample keeps its ids"]
+    assert (
+        "generate() returned '4'; expected a Sample or a list" in all_fails(Suite)["a sample keeps its ids"]
+    )
 
 
 def test_a_generator_that_can_answer_nothing_asks_for_a_prompt() -> None:
@@ -531,4 +523,4 @@ def test_a_generator_that_can_answer_nothing_asks_for_a_prompt() -> None:
     ):
         GeneratorConformance.of(subject)
     prompt = Prompt(prompt_id="p", text="?", metadata={"task": 1})
-    assert not fails(GeneratorConformance.of(replace(subject, prompts=(prompt,))))
+    assert not all_fails(GeneratorConformance.of(replace(subject, prompts=(prompt,))))

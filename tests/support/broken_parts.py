@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlcore_testing.by_pytest import findings_by_pytest
-from rlcore_testing.conformance import Conformance, Outcome, properties, said
+from rlcore_testing.conformance import Conformance, Outcome, findings, properties, said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +54,14 @@ def fails(suite: type[Conformance], asked: str) -> dict[str, str]:
     found = list(findings_by_pytest(suite.with_values(**dict.fromkeys(left_out))))
     assert found, f"the suite has no property {asked!r}"
     return {one.name.partition(", ")[0]: one.reason for one in found if one.outcome is Outcome.FAILS}
+
+
+def lacks(suite: type[Conformance], missing: str) -> None:
+    """The suite finds the property `missing`, or none where it is empty."""
+    found = all_fails(suite)
+    assert missing in found if missing else not found, found
+
+
+def all_fails(suite: type[Conformance]) -> dict[str, str]:
+    """Each property that the suite finds missing, and why."""
+    return {one.name: one.reason for one in findings(suite) if one.outcome is Outcome.FAILS}
