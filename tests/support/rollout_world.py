@@ -10,9 +10,10 @@ from typing import Any
 from rlcore.api.config import fields_of
 from rlcore.api.errors import EngineError
 from rlcore.api.generation import Completion, Request
-from rlcore.api.producer import ProducerContext
+from rlcore.api.producer import ProducerContext, Rollout
+from rlcore.api.reward import Verdict
 from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
+from rlcore.api.types import Group, Json, Prompt, RewardStatus, Sample, Sampling, Score, Span
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client_http import RefusedError
@@ -134,6 +135,18 @@ class Rewards:
         return replace(
             sample, reward_status=RewardStatus.SCORED, score=Score(value=value, parts={"last": value})
         )
+
+
+class KeepOdd:
+    """Drops groups with an even id."""
+
+    def judge(self, group: Group) -> Verdict:
+        return Verdict(group=group) if group.group_id % 2 else Verdict(group=None, reason="even")
+
+
+def ids(rollout: Rollout) -> list[int]:
+    """The ids of its groups."""
+    return [group.group_id for group in rollout.groups]
 
 
 class World:

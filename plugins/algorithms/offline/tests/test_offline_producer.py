@@ -1,9 +1,9 @@
 """The producer of given responses: order, state, batches and metrics."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from rollout_world import Digits
 
 from rlcore import CheckpointError, DataOptions, Prompt, PromptTokenizer, RunConfig
 from rlcore.data.cursors import PromptCursor
@@ -11,27 +11,7 @@ from rlcore.rollout.batch import split, to_batch
 from rlcore_offline.producer import OfflineProducer
 from rlcore_offline.responses import ResponseEncoder
 
-STOP = 10
 RUN = RunConfig(data=DataOptions(prompts_per_step=4))
-
-
-class Digits:
-    """A tokenizer of digits."""
-
-    eos_token: str | None = "$"
-    eos_token_id: int | None = STOP
-
-    def __len__(self) -> int:
-        return STOP + 1
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return [int(character) for character in text]
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return "".join(str(number) for number in token_ids if number != STOP)
-
-    def apply_chat_template(self, *given: Any, **options: Any) -> Any:
-        raise ValueError("no template")
 
 
 def given_producer(*, pairs: bool) -> OfflineProducer:

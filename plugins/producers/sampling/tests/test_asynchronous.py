@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from rollout_world import ids
 
 import rlcore_machine.tasks
 from rlcore.api.errors import DataError, PluginError
@@ -25,10 +26,6 @@ from rlcore_toolkit.request_gate import RequestGate
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 60.0
-
-
-def ids(rollout: Any) -> list[int]:
-    return [group.group_id for group in rollout.groups]
 
 
 def samples(rollout: Any) -> list[Sample]:

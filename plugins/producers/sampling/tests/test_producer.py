@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rollout_world import KeepOdd, ids
 
 from rlcore.api.errors import NotFiniteError, PluginError, StaleWeightsError
 from rlcore.api.generation import GenerationContext
@@ -19,10 +20,6 @@ from rlcore_sampling.tally import COUNTED, Tally
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
-
-
-def ids(rollout: Any) -> list[int]:
-    return [group.group_id for group in rollout.groups]
 
 
 def timeless(metrics: Any) -> dict[str, float]:
@@ -120,13 +117,6 @@ async def test_no_session_where_nothing_waits_for_it(make_world: MakeWorld) -> N
     world = make_world(generator=Odd())
     await world.producer.rollout(1)
     assert set(world.engine.sessions) == {None}
-
-
-class KeepOdd:
-    """Drops groups with an even id."""
-
-    def judge(self, group: Group) -> Verdict:
-        return Verdict(group=group) if group.group_id % 2 else Verdict(group=None, reason="even")
 
 
 class Shorten:

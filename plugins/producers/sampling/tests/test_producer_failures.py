@@ -5,15 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rollout_world import ids
 
 from rlcore import EngineError, PluginError, Prompt, RewardStatus, RunError, StaleWeightsError
 
 MakeWorld = Callable[..., Any]
-LIMIT_S = 30.0
-
-
-def ids(rollout: Any) -> list[int]:
-    return [group.group_id for group in rollout.groups]
 
 
 @pytest.mark.parametrize("reason", ["abort", "refused"])

@@ -7,15 +7,12 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from rollout_world import KeepOdd, ids
 
-from rlcore import EngineError, Group, Verdict
+from rlcore import EngineError, Group
 
 MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
-
-
-def ids(rollout: Any) -> list[int]:
-    return [group.group_id for group in rollout.groups]
 
 
 def oldest(group: Group) -> int:
@@ -24,13 +21,6 @@ def oldest(group: Group) -> int:
 
 def timeless(metrics: Any) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
-
-
-class KeepOdd:
-    """Drops groups with an even id."""
-
-    def judge(self, group: Group) -> Verdict:
-        return Verdict(group=group) if group.group_id % 2 else Verdict(group=None, reason="even")
 
 
 async def test_resume_continues_where_it_was(make_world: MakeWorld) -> None:
