@@ -6,9 +6,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from refusals import Case, cases
 
-from rlcore.api.errors import ConfigError
 from rlcore_megatron.mcore import parallel
 from rlcore_testing.ranks import run_ranks
 
@@ -36,14 +34,6 @@ def test_a_rank_that_dies_and_a_rank_that_hangs() -> None:
         run_ranks(die, 1, timeout=60.0)
     with pytest.raises(TimeoutError, match=r"ranks \[0\] did not answer"):
         run_ranks(hang, 1, timeout=1.0)
-
-
-@cases("ranks: layouts that are refused before any rank waits")
-def test_layouts_that_are_refused_before_any_rank_waits(case: Case) -> None:
-    layout = case.given
-    with case.refused(ConfigError):
-        parallel.start(0, 3, "127.0.0.1", 1, **layout)
-    assert not dist.is_initialized()
 
 
 def describe(rank: int, size: int, port: int, layout: dict[str, int]) -> tuple[int | bool, ...]:

@@ -83,7 +83,6 @@ class KimiLinearBridge(DeltaLayers, LatentBridge):
 
     names = KimiLinearNames
     rotates = False
-    key_heads_field = "linear_num_heads"
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)

@@ -6,13 +6,12 @@ megatron-core keeps the layout in globals of the process: one trainer a process.
 import os
 import socket
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from rlcore import ConfigError
 from rlcore_megatron.config import CONTEXT, EXPERT, EXPERT_TENSOR, TENSOR
 from rlcore_megatron.mcore.rng import set_seed
 from rlcore_megatron.pipeline import PIPELINE
@@ -44,7 +43,6 @@ def start(
     is the loopback, everything else listens there too.
     """
     sizes = {**dict.fromkeys(_SIZES, 1), **sizes}
-    _check_layout(world_size, sizes, sequence_parallel)
     # newer torch renames collectives that megatron-core calls by their old names
     warnings.filterwarnings("ignore", message="`torch.distributed.*` is deprecated", category=FutureWarning)
     if sequence_parallel:
@@ -60,30 +58,6 @@ def start(
     )
     # Stages draw differently, data-parallel ranks alike, and tensor-parallel ones as megatron needs it.
     set_seed(seed + 100 * pipeline_rank())
-
-
-def _check_layout(world_size: int, sizes: Mapping[str, int], sequence_parallel: bool) -> None:
-    """Refuse (ConfigError) what cannot be laid out on `world_size` ranks."""
-    tensor, pipeline, context, expert, expert_tensor = (sizes[name] for name in _SIZES)
-    if world_size % (tensor * pipeline * context):
-        by_context = f" by {context} context-parallel" if context > 1 else ""
-        raise ConfigError(
-            f"{world_size} ranks cannot hold models of {tensor} tensor-parallel "
-            f"by {pipeline} pipeline-parallel{by_context} ranks: "
-            "the number of ranks must be a multiple of the product."
-        )
-    if world_size % (expert * expert_tensor * pipeline):
-        by_tensor = f"by {expert_tensor} expert-tensor-parallel " if expert_tensor > 1 else ""
-        raise ConfigError(
-            f"{world_size} ranks cannot hold the experts of {expert} expert-parallel "
-            f"{by_tensor}by {pipeline} pipeline-parallel ranks: "
-            "the number of ranks must be a multiple of the product."
-        )
-    if sequence_parallel and tensor == 1:
-        raise ConfigError(
-            "--megatron.sequence-parallel needs --megatron.tensor-model-parallel-size 2 or more: "
-            "it splits the sequence over the tensor-parallel ranks."
-        )
 
 
 def stop() -> None:

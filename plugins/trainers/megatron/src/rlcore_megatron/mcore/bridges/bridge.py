@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 
 from rlcore import Config, ConfigError, ModelError, fp8_block
-from rlcore_megatron.config import DIVIDED, MTP, OF_MTP, TENSOR, mtp_layers
+from rlcore_megatron.config import MTP
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges import mtp, transfer
 from rlcore_megatron.mcore.bridges.files import SafetensorsDir
@@ -27,7 +27,7 @@ from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers import heads
 from rlcore_megatron.mcore.layers.backend import Linears, Mixer, block_spec, self_attention
 from rlcore_megatron.mcore.layers.rotary import Rotary
-from rlcore_megatron.pipeline import PIPELINE, VIRTUAL, chunk_layers, flag
+from rlcore_megatron.pipeline import flag
 
 VALUE_HEAD_NAME = "score.weight"
 """How transformers names the head of a model with one output a token."""
@@ -108,8 +108,6 @@ class MBridge:
     ) -> None:
         self.value_head = value_head
         self._read(path)
-        self._check_layout()
-        self._check_pipeline(settings)
         self.tied = bool(self.hf_config.tie_word_embeddings) and not value_head
         self.vocab_size = int(self.hf_config.vocab_size)
         self.mtp_layers = int(settings.get(MTP) or 0)
@@ -311,38 +309,12 @@ class MBridge:
         return inner
 
     def _check_mtp(self) -> None:
-        """Refuse (ModelError) a layer for multi-token prediction that the model or the bridge lacks."""
-        if not self.mtp_layers:
-            return
-        layers = mtp_layers(vars(self.hf_config))
-        if layers != self.mtp_layers:
-            raise ModelError(
-                f"{self.path}: {OF_MTP} is {layers}, and {flag(MTP)} {self.mtp_layers} needs "
-                f"{self.mtp_layers}."
-            )
-        if self.mtp_form is None:
+        """Refuse (ModelError) a layer for multi-token prediction that the bridge lacks."""
+        if self.mtp_layers and self.mtp_form is None:
             raise ModelError(
                 f"{self.path}: the bridge of {self.hf_config.model_type!r} has no layer for multi-token "
                 f"prediction; leave out {flag(MTP)}."
             )
-
-    def _check_layout(self) -> None:
-        """Refuse (ConfigError) a model that the layout cannot split evenly."""
-        for name in DIVIDED:
-            count = getattr(self.hf_config, name, 0)  # no dense MLP where every layer has experts
-            self._check_split(TENSOR, parallel.tensor_size(), count, f"{name} = {count}")
-
-    def _check_split(self, field: str, parts: int, count: int, named: str) -> None:
-        if count % parts:
-            raise ConfigError(f"{flag(field)} {parts} does not divide {named} of {self.path}.")
-
-    def _check_pipeline(self, settings: Mapping[str, Any]) -> None:
-        """Refuse (ConfigError) stages that the model's layers cannot be divided into."""
-        sizes = {PIPELINE: parallel.pipeline_size(), VIRTUAL: parallel.virtual_size()}
-        try:
-            chunk_layers({**settings, **sizes}, int(self.hf_config.num_hidden_layers))
-        except ConfigError as error:
-            raise ConfigError(f"{self.path}: {error}") from error
 
 
 DEFAULTS: Mapping[str, Any] = {

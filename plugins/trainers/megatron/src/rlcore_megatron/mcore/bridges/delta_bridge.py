@@ -1,13 +1,10 @@
 """`DeltaLayers`: a base for families with gated delta nets in some layers, and the order of their rows."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from rlcore import ConfigError
-from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.layers.backend import Mixer, delta_net
 from rlcore_megatron.mcore.layers.delta_net import DeltaSizes
@@ -19,8 +16,6 @@ class DeltaLayers(MBridge):
     """Layers of both kinds, by `layer_types`. The attention is that of the next base."""
 
     kinds = (LINEAR, FULL)
-    key_heads_field: ClassVar[str] = "linear_num_key_heads"
-    """The field of config.json that counts the key heads of a delta net."""
 
     def delta_sizes(self) -> DeltaSizes:
         """Those of a delta net, from config.json."""
@@ -29,15 +24,6 @@ class DeltaLayers(MBridge):
     def mixer(self, layer: int) -> Mixer:
         is_linear = self.hf_config.layer_types[layer] == LINEAR
         return delta_net(self.delta_sizes()) if is_linear else super().mixer(layer)
-
-    def _check_layout(self) -> None:
-        super()._check_layout()
-        parts, heads = parallel.tensor_size() * parallel.context_size(), self.delta_sizes().key_heads
-        if heads % parts:
-            raise ConfigError(
-                f"--megatron.tensor-model-parallel-size times --megatron.context-parallel-size is {parts}, "
-                f"which does not divide {self.key_heads_field} = {heads} of {self.path}."
-            )
 
 
 def grouped(parts: Sequence[Tensor], groups: int) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
-from rlcore_megatron.config import EXPERT, EXPERT_TENSOR, TENSOR
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.mtp import DEEPSEEK
@@ -119,17 +118,6 @@ class MoeBridge(MBridge):
             "moe_token_dispatcher_type": "alltoall",
             "expert_tensor_parallel_size": parallel.expert_tensor_size(),
         }
-
-    def _check_layout(self) -> None:
-        super()._check_layout()
-        experts, width, shared = self.experts(), self.expert_width(), self.shared_size() or 0
-        self._check_split(EXPERT, parallel.expert_size(), experts, f"the {experts} experts")
-        cut = parallel.expert_tensor_size()
-        self._check_split(EXPERT_TENSOR, cut, width, f"the size {width} of an expert")
-        if self.expert_form().biased:
-            hidden = int(self.hf_config.hidden_size)
-            self._check_split(EXPERT_TENSOR, cut, hidden, f"hidden_size = {hidden}")
-        self._check_split(TENSOR, parallel.tensor_size(), shared, f"the shared experts' size {shared}")
 
 
 class SharedExpertsBridge(MoeBridge):

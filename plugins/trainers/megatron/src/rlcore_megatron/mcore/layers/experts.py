@@ -19,9 +19,12 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 from torch.nn import functional
 
+from rlcore import ConfigError
+from rlcore_megatron.config import EXPERT_TENSOR
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.adapter import Adapter, Place
 from rlcore_megatron.mcore.layers.grouped import each, grouped
+from rlcore_megatron.pipeline import flag
 
 _GATE_UP = ".linear_fc1."
 
@@ -218,6 +221,8 @@ class Down(GroupedLinear):
 
     def _bias_size(self, outputs: int) -> int:
         parts: int = self._tensor_group.size()
+        if outputs % parts:
+            raise ConfigError(f"{flag(EXPERT_TENSOR)}: found {parts}, expected a divisor of {outputs}.")
         return outputs // parts
 
     def bias_of(self, counts: Sequence[int]) -> Tensor | None:
