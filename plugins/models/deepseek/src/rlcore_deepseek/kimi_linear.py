@@ -10,9 +10,9 @@ from transformers import PretrainedConfig
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.delta_bridge import DeltaLayers, grouped, ungrouped
 from rlcore_megatron.mcore.bridges.latent_bridge import LatentBridge, LatentNames
+from rlcore_megatron.mcore.bridges.names import LAYER
 from rlcore_megatron.mcore.layers.delta_net import DeltaSizes
 
-_LAYER = "model.layers.{layer_number}."
 _DENSE, _SPARSE = ".mlp.", ".block_sparse_moe."
 _MIXED = ("in_proj_qkvz.weight", "state.conv_weight")
 """Weights that have rows of queries, keys and values, head by head."""
@@ -27,7 +27,7 @@ class KimiLinearNames(LatentNames):
     """As published: experts under the names of Mixtral, a delta net's projections one by one."""
 
     _ATTENTION_MAPPING: ClassVar = LatentNames._ATTENTION_MAPPING | {
-        f"self_attention.{ours}": [f"{_LAYER}self_attn.{name}" for name in theirs.split()]
+        f"self_attention.{ours}": [f"{LAYER}.self_attn.{name}" for name in theirs.split()]
         for ours, theirs in {
             "in_proj_qkvz.weight": "q_proj.weight k_proj.weight v_proj.weight",
             "in_proj_ba.weight": "b_proj.weight",
@@ -48,8 +48,8 @@ class KimiLinearNames(LatentNames):
         ]
         for ours, names in {
             **LatentNames._MLP_MAPPING,
-            "mlp.experts.linear_fc1.weight": [f"{_LAYER}mlp.experts.{{expert}}.w{n}.weight" for n in (1, 3)],
-            "mlp.experts.linear_fc2.weight": [f"{_LAYER}mlp.experts.{{expert}}.w2.weight"],
+            "mlp.experts.linear_fc1.weight": [f"{LAYER}.mlp.experts.{{expert}}.w{n}.weight" for n in (1, 3)],
+            "mlp.experts.linear_fc2.weight": [f"{LAYER}.mlp.experts.{{expert}}.w2.weight"],
         }.items()
     }
 

@@ -12,52 +12,47 @@ from transformers import PretrainedConfig
 
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.bridge import MBridge
-from rlcore_megatron.mcore.bridges.names import LLMBridge
+from rlcore_megatron.mcore.bridges.names import LAYER, Names
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
 from rlcore_megatron.mcore.layers.linear import LinearNorm
 from rlcore_megatron.mcore.layers.rotary import Rotary
 
 SLIDING, FULL = "sliding_attention", "full_attention"
-_LAYER = "model.layers.{layer_number}"
 _OFF = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention", "attention_bias")
 """Fields that must be null or false."""
 
 
-class GemmaNames(LLMBridge):  # type: ignore[misc] # mbridge is untyped
+class GemmaNames(Names):
     """Norms before and after each block."""
 
     _ATTENTION_MAPPING: ClassVar = {
-        **LLMBridge._ATTENTION_MAPPING,
-        "self_attention.linear_proj.post_layer_norm_weight": [f"{_LAYER}.post_attention_layernorm.weight"],
+        **Names._ATTENTION_MAPPING,
+        "self_attention.linear_proj.post_layer_norm_weight": [f"{LAYER}.post_attention_layernorm.weight"],
     }
     _MLP_MAPPING: ClassVar = {
-        **LLMBridge._MLP_MAPPING,
-        "mlp.linear_fc1.layer_norm_weight": [f"{_LAYER}.pre_feedforward_layernorm.weight"],
-        "mlp.linear_fc2.post_layer_norm_weight": [f"{_LAYER}.post_feedforward_layernorm.weight"],
+        **Names._MLP_MAPPING,
+        "mlp.linear_fc1.layer_norm_weight": [f"{LAYER}.pre_feedforward_layernorm.weight"],
+        "mlp.linear_fc2.post_layer_norm_weight": [f"{LAYER}.post_feedforward_layernorm.weight"],
     }
 
 
 class GemmaBridge(MBridge):
     """`Gemma3ForCausalLM`, and the decoder of `Gemma3ForConditionalGeneration`."""
 
+    names = GemmaNames
     activation = ("hidden_activation", "gelu_pytorch_tanh")
     kinds = (SLIDING, FULL)
     windows = True
     carried = ("vision_tower.", "multi_modal_projector.")
 
-    def family(self, model_type: str) -> type[Any]:
-        fields = {
+    def fields(self) -> Mapping[str, Any]:
+        return {
             "activation_func": partial(functional.gelu, approximate="tanh"),
             "layernorm_zero_centered_gamma": True,
             "qk_layernorm": True,
             "softmax_scale": float(self.hf_config.query_pre_attn_scalar) ** -0.5,
         }
-
-        def build_config(inner: Any) -> Any:
-            return inner._build_base_config(**fields)
-
-        return type("GemmaNames", (GemmaNames,), {"_build_config": build_config})
 
     def check(self, hf_config: PretrainedConfig) -> None:
         super().check(hf_config)

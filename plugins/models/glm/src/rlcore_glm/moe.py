@@ -12,4 +12,6 @@ class GlmMoeBridge(SharedExpertsBridge):
     partial_rotary = True
 
     def fields(self) -> Mapping[str, Any]:
-        return {"qk_layernorm": self.hf_config.use_qk_norm, "add_qkv_bias": self.hf_config.attention_bias}
+        config = self.hf_config
+        own = {"qk_layernorm": config.use_qk_norm, "add_qkv_bias": config.attention_bias}
+        return {**super().fields(), **own}

@@ -10,13 +10,13 @@ from transformers import PretrainedConfig
 
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames, MoeBridge
+from rlcore_megatron.mcore.bridges.names import LAYER
 from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
 from rlcore_megatron.mcore.layers.experts import ExpertForm, clamped_glu
 from rlcore_megatron.mcore.layers.linear import BiasedLinear
 from rlcore_megatron.mcore.layers.routing import Routing
 
 SLIDING, FULL = "sliding_attention", "full_attention"
-_LAYER = "model.layers.{layer_number}"
 
 
 class GptOssNames(ExpertNames):
@@ -28,17 +28,16 @@ class GptOssNames(ExpertNames):
     joint = True
     _ATTENTION_MAPPING: ClassVar = {
         **ExpertNames._ATTENTION_MAPPING,
-        "self_attention.linear_proj.bias": [f"{_LAYER}.self_attn.o_proj.bias"],
-        "self_attention.core_attention.sinks": [f"{_LAYER}.self_attn.sinks"],
+        "self_attention.core_attention.sinks": [f"{LAYER}.self_attn.sinks"],
     }
     _MLP_MAPPING: ClassVar = {
-        "pre_mlp_layernorm.weight": [f"{_LAYER}.post_attention_layernorm.weight"],
-        "mlp.router.weight": [f"{_LAYER}.mlp.router.weight"],
-        "mlp.router.bias": [f"{_LAYER}.mlp.router.bias"],
-        "mlp.experts.linear_fc1.weight": [f"{_LAYER}.mlp.experts.gate_up_proj"],
-        "mlp.experts.linear_fc1.bias": [f"{_LAYER}.mlp.experts.gate_up_proj_bias"],
-        "mlp.experts.linear_fc2.weight": [f"{_LAYER}.mlp.experts.down_proj"],
-        "mlp.experts.linear_fc2.bias": [f"{_LAYER}.mlp.experts.down_proj_bias"],
+        "pre_mlp_layernorm.weight": [f"{LAYER}.post_attention_layernorm.weight"],
+        "mlp.router.weight": [f"{LAYER}.mlp.router.weight"],
+        "mlp.router.bias": [f"{LAYER}.mlp.router.bias"],
+        "mlp.experts.linear_fc1.weight": [f"{LAYER}.mlp.experts.gate_up_proj"],
+        "mlp.experts.linear_fc1.bias": [f"{LAYER}.mlp.experts.gate_up_proj_bias"],
+        "mlp.experts.linear_fc2.weight": [f"{LAYER}.mlp.experts.down_proj"],
+        "mlp.experts.linear_fc2.bias": [f"{LAYER}.mlp.experts.down_proj_bias"],
     }
 
     def _weight_to_mcore_format(self, name: str, weights: list[Tensor]) -> Tensor:
@@ -84,7 +83,7 @@ class GptOssBridge(MoeBridge):
         return [True] * int(self.hf_config.num_hidden_layers)
 
     def fields(self) -> Mapping[str, Any]:
-        return {"add_qkv_bias": True}
+        return {**super().fields(), "add_qkv_bias": True}
 
     def linears(self) -> Linears:
         return Linears(projection=BiasedLinear)

@@ -1,7 +1,8 @@
 """Llama, Mistral and Ministral 3 on megatron-core."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from transformers import PretrainedConfig
 
@@ -11,31 +12,15 @@ from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
 from rlcore_megatron.mcore.layers.linear import BiasedLinear, BiasedNormLinear, NormLinear, OutputLinear
 from rlcore_megatron.mcore.layers.rotary import Rotary
 
-ATTENTION = {
-    "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"],
-}
-MLP = {
-    "mlp.linear_fc1.bias": [
-        "model.layers.{layer_number}.mlp.gate_proj.bias",
-        "model.layers.{layer_number}.mlp.up_proj.bias",
-    ],
-    "mlp.linear_fc2.bias": ["model.layers.{layer_number}.mlp.down_proj.bias"],
-}
 GROWTH = ("llama_4_scaling_beta", "original_max_position_embeddings")
 """The fields of Ministral 3's positions by which its queries grow."""
 
 
 class LlamaBridge(MBridge):
-    """mbridge's Llama, with the biases of `attention_bias` and `mlp_bias`, which it has in part."""
+    """With the biases of `attention_bias` and `mlp_bias`."""
 
-    def family(self, model_type: str) -> type[Any]:
-        from mbridge.models.llama import LLaMABridge
-
-        names = {
-            "_ATTENTION_MAPPING": {**LLaMABridge._ATTENTION_MAPPING, **ATTENTION},
-            "_MLP_MAPPING": {**LLaMABridge._MLP_MAPPING, **MLP},
-        }
-        return type("LLaMABridge", (LLaMABridge,), names)
+    def fields(self) -> Mapping[str, Any]:
+        return {"add_qkv_bias": self.hf_config.attention_bias}
 
     def linears(self) -> Linears:
         # megatron has one switch for the biases of projection and MLP together, Hugging Face one for each
@@ -50,11 +35,6 @@ class MistralBridge(MBridge):
     """`MistralForCausalLM`: Llama without biases; a token sees `sliding_window` tokens, or all before it."""
 
     windows = True
-
-    def family(self, model_type: str) -> type[Any]:
-        from mbridge.models.llama import LLaMABridge
-
-        return cast(type[Any], LLaMABridge)
 
     def mixer(self, layer: int) -> Mixer:
         window = self.hf_config.sliding_window

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames, MoeBridge
+from rlcore_megatron.mcore.bridges.names import LAYER
 from rlcore_megatron.mcore.layers.backend import Linears
 from rlcore_megatron.mcore.layers.norms import JointNorm
 from rlcore_megatron.mcore.layers.routing import Routing
 
-_MLP = "model.layers.{layer_number}.block_sparse_moe."
+_MLP = f"{LAYER}.block_sparse_moe."
 
 
 class MiniMaxNames(ExpertNames):

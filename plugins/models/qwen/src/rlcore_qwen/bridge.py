@@ -1,41 +1,33 @@
 """Qwen2 and Qwen3, dense, on megatron-core."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from transformers import PretrainedConfig
 
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.layers.backend import Linears
 from rlcore_megatron.mcore.layers.linear import BiasedLinear
 
+QWEN2, QWEN3 = "qwen2", "qwen3"
+
 
 class QwenBridge(MBridge):
-    """mbridge has both families right, but for what `check` refuses."""
+    """Qwen2 has biases of query, key and value, and no other; Qwen3 has norms, and may have biases."""
 
-    def family(self, model_type: str) -> type[Any]:
-        from mbridge.models.qwen2 import Qwen2Bridge
-        from mbridge.models.qwen3 import Qwen3Bridge
-
-        families: dict[str, type[Any]] = {"qwen2": Qwen2Bridge, "qwen3": Qwen3Bridge}
-        if model_type not in families:
+    def check(self, hf_config: PretrainedConfig) -> None:
+        super().check(hf_config)
+        if hf_config.model_type not in (QWEN2, QWEN3):
             raise ModelError(
-                f"{self.path}: model_type {model_type!r} is not one of this bridge ({', '.join(families)})."
+                f"{self.path}: model_type {hf_config.model_type!r} is not one of this bridge "
+                f"({QWEN2}, {QWEN3})."
             )
-        family = families[model_type]
-        if not self._biased():
-            return family
-        projection = {
-            "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"]
-        }
-        names = {**family._ATTENTION_MAPPING, **projection}
 
-        def build_config(inner: Any) -> Any:
-            return inner._build_base_config(qk_layernorm=True, add_qkv_bias=True)
-
-        return type(family.__name__, (family,), {"_ATTENTION_MAPPING": names, "_build_config": build_config})
+    def fields(self) -> Mapping[str, Any]:
+        is_qwen2 = self.hf_config.model_type == QWEN2
+        return {"qk_layernorm": not is_qwen2, "add_qkv_bias": is_qwen2 or self.hf_config.attention_bias}
 
     def linears(self) -> Linears:
-        return Linears(projection=BiasedLinear) if self._biased() else Linears()
-
-    def _biased(self) -> bool:
-        """A Qwen3 with attention biases: Qwen2 always has those of query, key and value, and no other."""
-        return bool(self.hf_config.model_type == "qwen3" and self.hf_config.attention_bias)
+        is_biased = self.hf_config.model_type == QWEN3 and self.hf_config.attention_bias
+        return Linears(projection=BiasedLinear) if is_biased else Linears()

@@ -12,7 +12,7 @@ from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.delta_bridge import DeltaLayers, grouped, ungrouped
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames
 from rlcore_megatron.mcore.bridges.mtp import QWEN
-from rlcore_megatron.mcore.bridges.names import LLMBridge
+from rlcore_megatron.mcore.bridges.names import LAYER, Names
 from rlcore_megatron.mcore.layers.backend import layer_spec
 from rlcore_megatron.mcore.layers.delta_net import DeltaSizes
 from rlcore_qwen.moe import QwenExperts
@@ -20,10 +20,8 @@ from rlcore_qwen.moe import QwenExperts
 if TYPE_CHECKING:
     from megatron.core.transformer.spec_utils import ModuleSpec
 
-LAYER = "model.layers.{layer_number}"
 
-
-class DeltaNames(LLMBridge):  # type: ignore[misc] # mbridge is untyped
+class DeltaNames(Names):
     """The names of the delta nets, and the order of rows with gates.
 
     A family adds those of `in_proj_qkvz` and `in_proj_ba`: one name where the file has the rows in
@@ -31,7 +29,7 @@ class DeltaNames(LLMBridge):  # type: ignore[misc] # mbridge is untyped
     """
 
     _ATTENTION_MAPPING: ClassVar = {
-        **LLMBridge._ATTENTION_MAPPING,
+        **Names._ATTENTION_MAPPING,
         "self_attention.state.conv_weight": [f"{LAYER}.linear_attn.conv1d.weight"],
         "self_attention.state.A_log": [f"{LAYER}.linear_attn.A_log"],
         "self_attention.state.dt_bias": [f"{LAYER}.linear_attn.dt_bias"],
@@ -123,8 +121,8 @@ class DeltaBridge(DeltaLayers):
         return layer_spec(MBridge.mixer(self, int(self.hf_config.num_hidden_layers)), self.linears())
 
     def fields(self) -> Mapping[str, Any]:
-        """Fields of the family's TransformerConfig."""
         return {
+            **super().fields(),
             "qk_layernorm": True,
             "layernorm_zero_centered_gamma": True,
             "attention_output_gate": True,

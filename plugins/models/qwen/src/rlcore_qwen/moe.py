@@ -40,4 +40,4 @@ class QwenMoeBridge(QwenExperts):
             raise ModelError(f"{self.path}: attention_bias is not supported for Qwen3-MoE.")
 
     def fields(self) -> Mapping[str, Any]:
-        return {"qk_layernorm": True}
+        return {**super().fields(), "qk_layernorm": True}

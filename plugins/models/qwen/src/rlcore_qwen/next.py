@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from rlcore_qwen.delta import LAYER, DeltaExpertNames, DeltaMoeBridge
+from rlcore_megatron.mcore.bridges.names import LAYER
+from rlcore_qwen.delta import DeltaExpertNames, DeltaMoeBridge
 
 
 class NextNames(DeltaExpertNames):

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from rlcore_megatron.mcore.bridges.names import LAYER
 from rlcore_megatron.mcore.layers.routing import Routing
-from rlcore_qwen.delta import LAYER, DeltaBridge, DeltaExpertNames, DeltaMoeBridge, DeltaNames
+from rlcore_qwen.delta import DeltaBridge, DeltaExpertNames, DeltaMoeBridge, DeltaNames
 
 _PROJECTIONS: Mapping[str, Sequence[str]] = {
     "self_attention.in_proj_qkvz.weight": [
@@ -37,14 +38,11 @@ class SparseNames(DeltaExpertNames):
 class DenseBridge(DeltaBridge):
     """`Qwen3_5ForCausalLM`."""
 
-    def family(self, model_type: str) -> type[Any]:
+    names = DenseNames
+
+    def fields(self) -> Mapping[str, Any]:
         # layers are saved by their numbers, since they are not alike
-        fields = {**self.fields(), "hetereogenous_dist_checkpoint": True}
-
-        def build_config(inner: Any) -> Any:
-            return inner._build_base_config(**fields)
-
-        return type("DenseNames", (DenseNames,), {"_build_config": build_config})
+        return {**super().fields(), "hetereogenous_dist_checkpoint": True}
 
 
 class SparseBridge(DeltaMoeBridge):

@@ -21,6 +21,7 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges import mtp, transfer
 from rlcore_megatron.mcore.bridges.files import SafetensorsDir
 from rlcore_megatron.mcore.bridges.int4 import is_int4
+from rlcore_megatron.mcore.bridges.names import Names
 from rlcore_megatron.mcore.bridges.nesting import Nesting
 from rlcore_megatron.mcore.bridges.transfer import Read, Write
 from rlcore_megatron.mcore.imports import device
@@ -72,13 +73,15 @@ class ModelBridge(Protocol):
 class MBridge:
     """A dense decoder through mbridge's name maps and weight layouts.
 
-    A family names mbridge's class (`family`) and refuses what that class would get silently wrong
-    (`check`). Right in mbridge, and used: the mapping of the config, of the names, of QKV and gate/up. Mended
-    here: rotary scaling (dropped or replaced there), sequence parallelism (forced there), tied embeddings
-    (which leak into the next model there), vocabulary padding, and loading and export without a collective
-    or a pickled object for each tensor.
+    A family says what differs (`names`, `fields`), and refuses what would be silently wrong (`check`). Right
+    in mbridge, and used: the mapping of the config, of the names, of QKV and gate/up. Mended here: rotary
+    scaling (dropped or replaced there), sequence parallelism (forced there), tied embeddings (which leak into
+    the next model there), vocabulary padding, and loading and export without a collective or a pickled object
+    for each tensor.
     """
 
+    names: ClassVar[type[Any]] = Names
+    """mbridge's class with the family's name maps and weight layouts."""
     rope_types: ClassVar[frozenset[str]] = frozenset({"default", "linear", "llama3", "yarn"})
     interleaved: ClassVar[bool] = False
     """Whether dimensions 2i and 2i + 1 of a head are turned together, else i and i + D/2."""
@@ -128,9 +131,9 @@ class MBridge:
         """What `check` says of the directory `path`, before there is a layout or a process that it is for."""
         cls.__new__(cls)._read(path)
 
-    def family(self, model_type: str) -> type[Any]:
-        """mbridge's class for `model_type` of config.json; ModelError where there is none."""
-        raise NotImplementedError
+    def fields(self) -> Mapping[str, Any]:
+        """Fields of the family's TransformerConfig, beside those that mbridge reads in config.json."""
+        return {}
 
     def check(self, hf_config: PretrainedConfig) -> None:
         """Refuse (ModelError) the variants of the family that would not be computed rightly."""
@@ -290,7 +293,7 @@ class MBridge:
         if getattr(hf_config, "head_dim", None) is None:  # mbridge takes a None for a size
             hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
         step = parallel.tensor_size()
-        inner_class = _with_settings(self.family(hf_config.model_type), {**DEFAULTS, **settings})
+        inner_class = _with_settings(self.names, {**self.fields(), **DEFAULTS, **settings})
         try:
             inner = inner_class(hf_config, dtype=dtype, make_vocab_size_divisible_by=step)
         except (AssertionError, TypeError, ValueError) as error:

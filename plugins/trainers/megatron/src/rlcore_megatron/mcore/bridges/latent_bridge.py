@@ -10,6 +10,7 @@ from transformers import PretrainedConfig
 
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames, SharedExpertsBridge
+from rlcore_megatron.mcore.bridges.names import LAYER
 from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.backend import Mixer, latent_attention, sparse_latent_attention
 from rlcore_megatron.mcore.layers.indexer import IndexSizes, IndexUse
@@ -24,7 +25,7 @@ class LatentNames(ExpertNames):
     """The names of the attention's weights."""
 
     _ATTENTION_MAPPING: ClassVar = {
-        f"self_attention.{ours}.weight": [f"model.layers.{{layer_number}}.self_attn.{theirs}.weight"]
+        f"self_attention.{ours}.weight": [f"{LAYER}.self_attn.{theirs}.weight"]
         for ours, theirs in (
             ("linear_q_proj", "q_proj"),
             ("linear_q_down_proj", "q_a_proj"),
@@ -35,13 +36,11 @@ class LatentNames(ExpertNames):
         )
     } | {
         f"self_attention.linear_{ours}_up_proj.layer_norm_weight": [
-            f"model.layers.{{layer_number}}.self_attn.{ours}_a_layernorm.weight"
+            f"{LAYER}.self_attn.{ours}_a_layernorm.weight"
         ]
         for ours in ("q", "kv")
     }
-    _OTHER_MAPPING: ClassVar = {
-        "input_layernorm.weight": ["model.layers.{layer_number}.input_layernorm.weight"]
-    }
+    _OTHER_MAPPING: ClassVar = {"input_layernorm.weight": [f"{LAYER}.input_layernorm.weight"]}
 
 
 class LatentBridge(SharedExpertsBridge):
@@ -89,7 +88,7 @@ class SparseNames(LatentNames):
     """The names of an indexer's weights as well."""
 
     _ATTENTION_MAPPING: ClassVar = LatentNames._ATTENTION_MAPPING | {
-        f"self_attention.indexer.{name}": [f"model.layers.{{layer_number}}.self_attn.indexer.{name}"]
+        f"self_attention.indexer.{name}": [f"{LAYER}.self_attn.indexer.{name}"]
         for name in ("wq_b.weight", "wk.weight", "k_norm.weight", "k_norm.bias", "weights_proj.weight")
     }
 

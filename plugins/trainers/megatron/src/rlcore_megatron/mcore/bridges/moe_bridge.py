@@ -9,7 +9,7 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.mtp import DEEPSEEK
-from rlcore_megatron.mcore.bridges.names import LLMBridge
+from rlcore_megatron.mcore.bridges.names import LAYER, Names
 from rlcore_megatron.mcore.bridges.transfer import expert_number
 from rlcore_megatron.mcore.layers.backend import block_spec, layer_spec
 from rlcore_megatron.mcore.layers.experts import ExpertForm
@@ -17,33 +17,28 @@ from rlcore_megatron.mcore.layers.routing import Routing
 from rlcore_toolkit import expert_width
 
 
-class ExpertNames(LLMBridge):  # type: ignore[misc] # mbridge is untyped
-    """mbridge's weight layouts under the names that Qwen3-MoE, GLM-4.5 and DeepSeek-V3 share.
+class ExpertNames(Names):
+    """Those that Qwen3-MoE, GLM-4.5 and DeepSeek-V3 share.
 
     Experts are named one by one, as in the published files; transformers joins them while it loads.
     """
 
     _MLP_MAPPING: ClassVar = {
-        **LLMBridge._MLP_MAPPING,
-        "pre_mlp_layernorm.weight": ["model.layers.{layer_number}.post_attention_layernorm.weight"],
-        "mlp.router.weight": ["model.layers.{layer_number}.mlp.gate.weight"],
-        "mlp.router.expert_bias": ["model.layers.{layer_number}.mlp.gate.e_score_correction_bias"],
+        **Names._MLP_MAPPING,
+        "pre_mlp_layernorm.weight": [f"{LAYER}.post_attention_layernorm.weight"],
+        "mlp.router.weight": [f"{LAYER}.mlp.gate.weight"],
+        "mlp.router.expert_bias": [f"{LAYER}.mlp.gate.e_score_correction_bias"],
         "mlp.experts.linear_fc1.weight": [
-            "model.layers.{layer_number}.mlp.experts.{expert}.gate_proj.weight",
-            "model.layers.{layer_number}.mlp.experts.{expert}.up_proj.weight",
+            f"{LAYER}.mlp.experts.{{expert}}.gate_proj.weight",
+            f"{LAYER}.mlp.experts.{{expert}}.up_proj.weight",
         ],
-        "mlp.experts.linear_fc2.weight": [
-            "model.layers.{layer_number}.mlp.experts.{expert}.down_proj.weight"
-        ],
+        "mlp.experts.linear_fc2.weight": [f"{LAYER}.mlp.experts.{{expert}}.down_proj.weight"],
         "mlp.shared_experts.linear_fc1.weight": [
-            "model.layers.{layer_number}.mlp.shared_experts.gate_proj.weight",
-            "model.layers.{layer_number}.mlp.shared_experts.up_proj.weight",
+            f"{LAYER}.mlp.shared_experts.gate_proj.weight",
+            f"{LAYER}.mlp.shared_experts.up_proj.weight",
         ],
-        "mlp.shared_experts.linear_fc2.weight": [
-            "model.layers.{layer_number}.mlp.shared_experts.down_proj.weight"
-        ],
+        "mlp.shared_experts.linear_fc2.weight": [f"{LAYER}.mlp.shared_experts.down_proj.weight"],
     }
-
     joint: ClassVar[bool] = False
     """Whether files have the experts of a layer in one tensor, whose first axis counts them."""
 
@@ -86,23 +81,11 @@ class MoeBridge(MBridge):
         """Inner size of the experts that every token passes through, together; None where there are none."""
         return None
 
-    def fields(self) -> Mapping[str, Any]:
-        """Further fields of the family's TransformerConfig."""
-        return {}
-
-    def family(self, model_type: str) -> type[Any]:
-        fields = {**self._fields_of_experts(), **self.fields()}
-
-        def build_config(inner: Any) -> Any:
-            return inner._build_base_config(**fields)
-
-        return type(self.names.__name__, (self.names,), {"_build_config": build_config})
-
     def layers(self, vp_stage: int | None) -> TransformerBlockSubmodules:
         linears, routing, form = self.linears(), self.routing(), self.expert_form()
         return block_spec(self.config, self.mixer, linears, vp_stage, routing=routing, form=form)
 
-    def _fields_of_experts(self) -> dict[str, Any]:
+    def fields(self) -> Mapping[str, Any]:
         routing = self.routing()
         return {
             "num_moe_experts": self.experts(),
