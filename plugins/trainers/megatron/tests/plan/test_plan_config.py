@@ -12,13 +12,12 @@ from rlcore import ModelFacts
 from rlcore.plugins.loader import load
 from rlcore_cli.main import run
 from rlcore_megatron.plan.activations import gathered, saved
+from rlcore_megatron.plan.candidate import Candidate
 from rlcore_megatron.plan.engines import Engines, sequence_cache, weights
 from rlcore_megatron.plan.layout import Layout, Recompute
-from rlcore_megatron.plan.memory import Beside, Optimizer, Roles, Workload, fullest, of_stages, states
+from rlcore_megatron.plan.memory import Beside, Optimizer, Workload, fullest, of_stages, states
 from rlcore_megatron.plan.phases import Run, needs
-from rlcore_megatron.plan.printed import Printed
 from rlcore_megatron.plan.scoring import scoring
-from rlcore_megatron.plan.search import Candidate
 from rlcore_megatron.plan.weights import parameters
 from rlcore_toolkit import GB, Machines, read_facts
 
@@ -148,9 +147,9 @@ def test_what_is_computed_again_is_read(
     assert layout["recompute"] == (expected and json.loads(json.dumps(asdict(expected))))
 
 
-def _printed(layout: Layout) -> Printed:
-    found = Candidate(layout=layout, run=Run(work=Workload()), needs=None, reason="")
-    return Printed(facts=DENSE, machines=Machines(gpus=8, memory=80 * GB), candidate=found)
+def _printed(layout: Layout) -> Candidate:
+    machines, run = Machines(gpus=8, memory=80 * GB), Run(work=Workload())
+    return Candidate(facts=DENSE, machines=machines, layout=layout, run=run, needs=None, reason="")
 
 
 def test_flags_replace_what_a_run_file_computes_again() -> None:
@@ -178,10 +177,10 @@ def test_critic_and_reference_are_counted(judged: Any) -> None:
 def test_a_model_beside_the_policy_may_fill_another_stage() -> None:
     """Its own pipeline is looked at, and its own work."""
     layout, work = Layout(world=8, pipeline=8), Workload(tokens=256, micro_batches=1)
-    teacher = Beside(facts=DENSE, stages=(4, 4, 4, 36, 4, 4, 4, 4))
-    assert fullest(of_stages(DENSE, layout, work, roles=Roles(teacher=teacher))).stage == 3
+    teacher = Beside(role="teacher", facts=DENSE, stages=(4, 4, 4, 36, 4, 4, 4, 4))
+    assert fullest(of_stages(DENSE, layout, work, roles=(teacher,))).stage == 3
     alone, small = Layout(world=1), read_facts("qwen3-4b", REGISTRY)
-    roles = Roles(critic=Optimizer(), critic_model=Beside(facts=DENSE))
+    roles = (Beside(role="critic", facts=DENSE, optimizer=Optimizer()),)
     [found] = of_stages(small, alone, work, roles=roles)
     assert found.busiest == "critic"
     assert found.activations == saved(DENSE, alone, work.batch(alone), 0, values=True)
@@ -240,7 +239,7 @@ def test_context_parallel_ranks_see_more_than_their_own_tokens(facts: ModelFacts
         assert more > less > way(facts, shared, replace(many.batch(shared), seen=1024), 0)
         assert more < way(facts, whole, one.batch(whole), 0)
     computed = replace(shared, recompute=Recompute())
-    roles = Roles(critic=Optimizer(), critic_model=Beside(facts=facts, owns_recompute=True))
+    roles = (Beside(role="critic", facts=facts, optimizer=Optimizer(), owns_recompute=True),)
     [found] = of_stages(facts, computed, one, roles=roles)
     assert (found.busiest, found.workspace) == ("critic", gathered(facts, shared, one.batch(shared)))
     assert gathered(facts, whole, one.batch(whole)) == 0
@@ -257,7 +256,9 @@ def test_a_loss_may_ask_for_a_reference(judged: Any) -> None:
 def test_what_sleeps_is_gone_while_engines_generate(sleep: str, items: int) -> None:
     machines = Machines(gpus=8, memory=80 * GB)
     engines = Engines(count=1, sequences=8, tokens=4096, tensor=8)
-    job = Run(work=Workload(), roles=Roles(reference="resident"), engines=(engines,), sleep=sleep)
+    job = Run(
+        work=Workload(), roles=(Beside(role="reference", facts=DENSE),), engines=(engines,), sleep=sleep
+    )
     layout = Layout(world=8, tensor=8, sequence=True, recompute=Recompute())
     found = needs(DENSE, layout, job, machines)
     held = {name for name, size in found.phases[-1].items.items() if size}

@@ -29,7 +29,7 @@ from rlcore_megatron.mcore.role.sleeping import gradient_buffers, optimizer_stat
 from rlcore_megatron.plan.activations import Batch, saved
 from rlcore_megatron.plan.adapters import TARGETS, Adapted
 from rlcore_megatron.plan.layout import Layout, Recompute
-from rlcore_megatron.plan.memory import BYTES, Optimizer, Roles, Workload, of_stage, states
+from rlcore_megatron.plan.memory import BYTES, Beside, Optimizer, Workload, of_stage, states
 from rlcore_megatron.plan.phases import slept
 from rlcore_megatron.plan.publication import publication
 from rlcore_megatron.plan.scoring import scoring
@@ -608,11 +608,13 @@ def test_a_critic_and_a_reference(models: dict[str, tuple[Path, Part]], name: st
         critic = states(facts, layout, "bf16", stage, values=True)
         assert measured == (critic.weights, critic.gradients, critic.optimizer)
         assert abs(saved(facts, layout, batch, stage, values=True) - kept) <= WITHIN * kept
-        beside = of_stage(facts, layout, work, stage, roles=Roles(critic=Optimizer(), reference="resident"))
+        trained = Beside(role="critic", facts=facts, optimizer=Optimizer())
+        reference = Beside(role="reference", facts=facts)
+        beside = of_stage(facts, layout, work, stage, roles=(trained, reference))
         assert (beside.roles, beside.role_states) == (measured[0] + resident, measured[1] + measured[2])
         alone = of_stage(facts, layout, work, stage)
         assert slept(beside, "all") - slept(alone, "all") == pytest.approx(hosted, rel=WITHIN)
-        swapped = of_stage(facts, layout, work, stage, roles=Roles(reference="swapped"))
+        swapped = of_stage(facts, layout, work, stage, roles=(replace(reference, is_swapped=True),))
         assert (swapped.roles, swapped.host) == (0, 2 * resident)
 
 

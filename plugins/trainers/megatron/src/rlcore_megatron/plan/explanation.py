@@ -1,26 +1,30 @@
 """What each number of a plan is made of: `--explain`."""
 
-from collections.abc import Iterator
+from __future__ import annotations
 
-from rlcore import ModelFacts
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from rlcore_megatron.plan.engines import sequence_cache
 from rlcore_megatron.plan.layout import Recompute
 from rlcore_megatron.plan.memory import BYTES, CRITIC, POLICY, Memory
-from rlcore_megatron.plan.search import Candidate
 from rlcore_megatron.plan.weights import stage as weights_of_stage
 from rlcore_toolkit import count_text, size_text
 
+if TYPE_CHECKING:
+    from rlcore_megatron.plan.candidate import Candidate
 
-def explain_rank(facts: ModelFacts, candidate: Candidate) -> Iterator[str]:
+
+def explain_rank(candidate: Candidate) -> Iterator[str]:
     """The lines about the fullest rank."""
-    assert candidate.needs is not None
-    memory = candidate.needs.memory
+    memory = candidate.memory
+    assert memory is not None
     yield f"The fullest rank is of pipeline stage {memory.stage + 1} of {candidate.layout.pipeline}:"
-    yield from (f"  {line}" for line in _reasons(facts, candidate, memory))
+    yield from (f"  {line}" for line in _reasons(candidate, memory))
 
 
-def _reasons(facts: ModelFacts, candidate: Candidate, memory: Memory) -> Iterator[str]:
-    layout, run = candidate.layout, candidate.run
+def _reasons(candidate: Candidate, memory: Memory) -> Iterator[str]:
+    facts, layout, run = candidate.facts, candidate.layout, candidate.run
     held = sum(weight.numel for weight in weights_of_stage(facts, layout, memory.stage))
     size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
     yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"

@@ -85,13 +85,18 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """A model on the policy's ranks. `stages`: as of a `Layout`, whose other sizes are the policy's.
+    """The model of a role on the policy's ranks.
 
-    `recompute`: what its own settings say; `owns_recompute`: they say it.
+    `stages`: as of a `Layout`, whose other sizes are the policy's. `optimizer`: of a critic; None: the model
+    only scores. `is_swapped`: its weights are in host memory. `recompute`: what its own settings say;
+    `owns_recompute`: they say it.
     """
 
+    role: str
     facts: ModelFacts
     stages: tuple[int, ...] = ()
+    optimizer: Optimizer | None = None
+    is_swapped: bool = False
     recompute: Recompute | None = None
     owns_recompute: bool = False
 
@@ -105,32 +110,13 @@ class Beside:
         recompute = self.recompute if self.owns_recompute else layout.recompute
         return replace(layout, stages=stages, recompute=recompute, mtp=False)
 
-    def weights(self, layout: Layout, stage: int, dtype: str) -> int:
-        """Bytes on a rank of `stage`, without gradients."""
-        weights = weights_of_stage(self.facts, self.divided(layout), stage)
-        return sum(weight.numel for weight in weights) * BYTES[dtype]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Roles:
-    """The models beside the policy on its ranks. `critic`: its optimizer; None: there is none there.
-
-    `reference`: "none", "resident" or "swapped". `reference_model`, `critic_model` None: as the policy.
-    """
-
-    critic: Optimizer | None = None
-    critic_model: Beside | None = None
-    reference: str = "none"
-    reference_model: Beside | None = None
-    teacher: Beside | None = None
-
-    def beside(self, facts: ModelFacts, layout: Layout) -> dict[str, Beside]:
-        """The models of these roles; `facts`, `layout`: of the policy."""
-        policy = Beside(facts=facts, stages=layout.stages)
-        models = {CRITIC: self.critic_model or policy} if self.critic is not None else {}
-        if self.reference != "none":
-            models[REFERENCE] = self.reference_model or policy
-        return {**models, TEACHER: self.teacher} if self.teacher else models
+    def states(self, layout: Layout, stage: int, dtype: str) -> "States":
+        """Those of a rank of `stage`; of a swapped model also the policy's weights while it computes."""
+        own = self.divided(layout)
+        if self.optimizer is not None:
+            return states(self.facts, own, dtype, stage, self.optimizer, values=True)
+        size = weight_bytes(self.facts, own, stage, dtype)
+        return States(weights=0, hosted=2 * size) if self.is_swapped else States(weights=size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +135,13 @@ class States:
     """Bytes of one rank. `hosted`: the optimizer's states on the host; `copies`: gradients beside them."""
 
     weights: int
-    gradients: int
-    optimizer: int
+    gradients: int = 0
+    optimizer: int = 0
     hosted: int = 0
     copies: int = 0
+
+    def __add__(self, other: "States") -> "States":
+        return States(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,14 +221,13 @@ def of_stage(
     work: Workload,
     stage: int,
     optimizer: Optimizer | None = None,
-    roles: Roles | None = None,
+    roles: Sequence[Beside] = (),
     *,
     values: bool = False,
 ) -> Memory:
     """The memory of a rank of `stage`. `values`: of a critic."""
     own = states(facts, replace(layout, recompute=None), work.dtype, stage, optimizer, values=values)
-    roles = roles or Roles()
-    others = _others(facts, layout, work, stage, roles)
+    others = sum((model.states(layout, stage, work.dtype) for model in roles), States(weights=0))
     batch, waiting = work.batch(layout), _open_batches(layout, work, stage)
     if optimizer is not None:
         batch = replace(batch, teaches_indexers=optimizer.teaches_indexers)
@@ -250,13 +238,13 @@ def of_stage(
             workspace(facts, layout, adapted, stage, values=values),
         )
     }
-    for role, model in roles.beside(facts, layout).items():
+    for model in roles:
         theirs = model.divided(layout)
-        if role == CRITIC:
+        if model.optimizer is not None:
             size = saved(model.facts, theirs, batch, stage, waiting=waiting, values=True)
-            works[role] = (size, workspace(model.facts, theirs, batch, stage, values=True))
+            works[model.role] = (size, workspace(model.facts, theirs, batch, stage, values=True))
         else:
-            works[role] = (scoring(model.facts, theirs, batch, stage), 0)
+            works[model.role] = (scoring(model.facts, theirs, batch, stage), 0)
     busiest = max(works, key=lambda role: sum(works[role]))
     activations, made = works[busiest]
     return Memory(
@@ -286,18 +274,9 @@ def _open_batches(layout: Layout, work: Workload, stage: int) -> float:
     return min(ahead, work.micro_batches * layout.virtual) / layout.virtual
 
 
-def _others(facts: ModelFacts, layout: Layout, work: Workload, stage: int, roles: Roles) -> States:
-    """The models beside the policy, together."""
-    critic, models = States(weights=0, gradients=0, optimizer=0), roles.beside(facts, layout)
-    if roles.critic is not None:
-        own = models.pop(CRITIC)
-        critic = states(own.facts, own.divided(layout), work.dtype, stage, roles.critic, values=True)
-    swapped = 0
-    if roles.reference == "swapped":
-        # the reference's own weights, and the policy's while it computes
-        swapped = 2 * models.pop(REFERENCE).weights(layout, stage, work.dtype)
-    weights = sum(model.weights(layout, stage, work.dtype) for model in models.values())
-    return replace(critic, weights=critic.weights + weights, hosted=critic.hosted + swapped)
+def weight_bytes(facts: ModelFacts, layout: Layout, stage: int, dtype: str) -> int:
+    """Of a model without gradients, on a rank of `stage`."""
+    return sum(weight.numel for weight in weights_of_stage(facts, layout, stage)) * BYTES[dtype]
 
 
 def fullest(memories: Sequence[Memory]) -> Memory:
@@ -311,13 +290,12 @@ def of_stages(
     layout: Layout,
     work: Workload,
     optimizer: Optimizer | None = None,
-    roles: Roles | None = None,
+    roles: tuple[Beside, ...] = (),
     *,
     values: bool = False,
 ) -> tuple[Memory, ...]:
     """The memory of each stage. Of equal ones (but for the last): of the first two and last two."""
-    beside = (roles or Roles()).beside(facts, layout).values()
-    divided = [layout, *(model.divided(layout) for model in beside)]
+    divided = [layout, *(model.divided(layout) for model in roles)]
     last, are_equal = layout.pipeline - 1, all(len(set(part.stages[:-1])) <= 1 for part in divided)
     stages = {0, min(1, last), max(0, last - 1), last} if are_equal else range(layout.pipeline)
     chosen = sorted(stages)
@@ -329,7 +307,7 @@ def of_frozen(apart: Apart) -> dict[str, int]:
     layout, work = apart.layout, apart.work
     per_stage = []
     for stage in range(layout.pipeline):
-        weights = Beside(facts=apart.facts, stages=layout.stages).weights(layout, stage, work.dtype)
+        weights = weight_bytes(apart.facts, layout, stage, work.dtype)
         per_stage.append(
             {"weights": weights, "work": scoring(apart.facts, layout, work.batch(layout), stage)}
         )

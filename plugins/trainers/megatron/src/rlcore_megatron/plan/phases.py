@@ -17,9 +17,9 @@ from rlcore_megatron.plan.layout import Layout
 from rlcore_megatron.plan.memory import (
     BYTES,
     Apart,
+    Beside,
     Memory,
     Optimizer,
-    Roles,
     Workload,
     fullest,
     of_frozen,
@@ -40,7 +40,7 @@ class Run:
 
     work: Workload
     optimizer: Optimizer = field(default_factory=Optimizer)
-    roles: Roles = field(default_factory=Roles)
+    roles: tuple[Beside, ...] = ()
     apart: tuple[Apart, ...] = ()
     engines: tuple[Engines, ...] = ()
     frozen: tuple[Frozen, ...] = ()

@@ -8,11 +8,11 @@ from typing import Any
 from rlcore import ConfigError, ModelError, ModelFacts, published_sizes
 from rlcore_megatron.plan.adapters import UncountedAdapterError
 from rlcore_megatron.plan.bounds import bounds
+from rlcore_megatron.plan.candidate import Candidate
 from rlcore_megatron.plan.engines import Engines, cache_values
 from rlcore_megatron.plan.layout import Layout
 from rlcore_megatron.plan.memory import BYTES
 from rlcore_megatron.plan.phases import Run
-from rlcore_megatron.plan.printed import Printed
 from rlcore_megatron.plan.run_servers import (
     by_sleep,
     engines_on,
@@ -23,7 +23,6 @@ from rlcore_megatron.plan.run_servers import (
 from rlcore_megatron.plan.search import (
     FLAGS,
     MOST_GPUS,
-    Candidate,
     Choices,
     apart,
     judge,
@@ -55,9 +54,9 @@ class MegatronPlanner:
         on = _Search(question, read_config(question.model, question.file.registry))
         candidates = on(question.machines)
         if any(candidate.fits for candidate in candidates):
-            return _plan(on.facts, question.machines, candidates[0].run, candidates, None)
+            return _plan(candidates)
         more = on_more_gpus(on, question.machines)
-        plan = _plan(on.facts, question.machines, candidates[0].run, candidates, more)
+        plan = _plan(candidates, more)
         return replace(plan, smaller=_smaller(question, plan.parameters))
 
     def judge(self, file: RunFile, model: str, machines: Machines, gpus: int | None) -> Plan:
@@ -76,7 +75,7 @@ class MegatronPlanner:
         candidate = judge(facts, layout, run, whole)
         near = None if candidate.fits else _nearest(file, config, facts, whole, candidate)
         best = bounds(facts, run, candidate.needs, whole) if candidate.needs else Bounds()
-        plan = _plan(facts, whole, run, [candidate], near)
+        plan = _plan([candidate], near)
         return replace(plan, apart=apart(candidate), bounds=best)
 
 
@@ -144,16 +143,8 @@ def _nearest(
     return nearest(facts, machines, plain, candidate, Choices(engines=engines))
 
 
-def _plan(
-    facts: ModelFacts,
-    machines: Machines,
-    run: Run,
-    candidates: Sequence[Candidate],
-    near: Candidate | None,
-) -> Plan:
-    def printed(candidate: Candidate) -> Any:
-        return Printed(facts=facts, machines=machines, candidate=candidate)
-
+def _plan(candidates: Sequence[Candidate], near: Candidate | None = None) -> Plan:
+    facts, run = candidates[0].facts, candidates[0].run
     return Plan(
         parameters=parameters(facts),
         active=active_parameters(facts),
@@ -162,7 +153,7 @@ def _plan(
         # numbers of a token in the cache × bytes of one, on all GPUs of an engine together
         cache=cache_values(facts) * BYTES[run.published_dtype],
         workload=asdict(run.work),
-        layouts=[printed(candidate) for candidate in candidates],
-        nearest=printed(near) if near else None,
+        layouts=candidates,
+        nearest=near,
         most_gpus=MOST_GPUS,
     )

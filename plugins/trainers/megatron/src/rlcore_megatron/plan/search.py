@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlcore import ConfigError, ModelFacts
+from rlcore_megatron.plan.candidate import Candidate
 from rlcore_megatron.plan.engines import Engines
 from rlcore_megatron.plan.layout import Layout, Recompute, last_stage, objections
-from rlcore_megatron.plan.memory import Memory
-from rlcore_megatron.plan.phases import Needs, Run, needs
+from rlcore_megatron.plan.phases import Run, needs
 from rlcore_toolkit import ENOUGH, SLEEPS, Machines, shortage
 
 FLAGS = {
@@ -41,33 +41,13 @@ class Choices:
     staged: BySleep = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A layout with what it needs, or with why it is none. `run`: the one that it was judged for."""
-
-    layout: Layout
-    run: Run
-    needs: Needs | None
-    reason: str
-
-    @property
-    def fits(self) -> bool:
-        return not self.reason
-
-    @property
-    def memory(self) -> Memory | None:
-        """The memory of the fullest rank."""
-        return self.needs.memory if self.needs else None
-
-
 def judge(facts: ModelFacts, layout: Layout, run: Run, machines: Machines) -> Candidate:
     """Whether `layout` can be, and fits."""
-    for objection in objections(facts, layout):
-        return Candidate(layout=layout, run=run, needs=None, reason=objection)
-    needed = needs(facts, layout, run, machines)
-    return Candidate(
-        layout=layout, run=run, needs=needed, reason=shortage(needed.phases, needed.host, machines)
-    )
+    reason = next(objections(facts, layout), "")
+    needed = None if reason else needs(facts, layout, run, machines)
+    if needed is not None:
+        reason = shortage(needed.phases, needed.host, machines)
+    return Candidate(facts=facts, machines=machines, layout=layout, run=run, needs=needed, reason=reason)
 
 
 def search(
@@ -124,9 +104,8 @@ def _served(facts: ModelFacts, layout: Layout, run: Run, machines: Machines, by_
 
 def _merit(candidate: Candidate) -> tuple[bool, float, int]:
     """How good its engines are beside those of another candidate: the greater, the better."""
-    phases = candidate.needs.phases if candidate.needs else ()
-    room = min((phase.room for phase in phases), default=1.0)
-    over = max((phase.total - phase.limit for phase in phases), default=0)
+    room = min((phase.room for phase in candidate.phases), default=1.0)
+    over = max((phase.total - phase.limit for phase in candidate.phases), default=0)
     return candidate.fits, min(room, ENOUGH) if candidate.fits else 0.0, -over
 
 
@@ -148,8 +127,8 @@ def on_more_gpus(
 
 def apart(candidate: Candidate) -> list[str]:
     """What does not fit whatever the policy's layout: `to train the critic it needs …`."""
-    phases = candidate.needs.phases if candidate.needs else ()
-    return [f"to {phase.name} it {phase.needs()}" for phase in phases if phase.is_apart and not phase.fits]
+    unfit = (phase for phase in candidate.phases if phase.is_apart and not phase.fits)
+    return [f"to {phase.name} it {phase.needs()}" for phase in unfit]
 
 
 def nearest(

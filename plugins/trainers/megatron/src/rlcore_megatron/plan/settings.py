@@ -16,7 +16,6 @@ from rlcore_megatron.plan.memory import (
     Apart,
     Beside,
     Optimizer,
-    Roles,
     Workload,
 )
 from rlcore_megatron.plan.phases import Run
@@ -92,21 +91,17 @@ def apart_of(file: RunFile, facts: ModelFacts) -> Iterator[Apart]:
 
 def trained_by(file: RunFile, facts: ModelFacts, layout: Layout) -> Run:
     """What the run's trainer does, without engines. Of `layout` only its work depends. ConfigError."""
-    beside = file.has_critic and not file.value("critic.ranks")
     adapter = Adapted.of(file.run, facts)
-    # that of an adapter is the policy itself
-    has_reference = file.has_reference and not file.value("reference.ranks") and adapter is None
-    has_teacher = bool(file.value("teacher.model")) and not file.value("teacher.ranks")
+    is_there = {
+        CRITIC: file.has_critic,
+        REFERENCE: file.has_reference and adapter is None,  # that of an adapter is the policy itself
+        TEACHER: bool(file.value("teacher.model")),
+    }
+    shared = [role for role in is_there if is_there[role] and not file.value(f"{role}.ranks")]
     return Run(
         work=workload(file, layout),
         optimizer=replace(optimizer_of(file.role("")), adapter=adapter),
-        roles=Roles(
-            critic=optimizer_of(file.role(CRITIC)) if beside else None,
-            critic_model=_beside(file, CRITIC, facts) if beside else None,
-            reference=file.value("reference.placement") if has_reference else "none",
-            reference_model=_beside(file, REFERENCE, facts) if has_reference else None,
-            teacher=_beside(file, TEACHER, facts) if has_teacher else None,
-        ),
+        roles=tuple(_beside(file, role, facts) for role in shared),
         apart=tuple(apart_of(file, facts)),
         is_colocated=file.value("placement") == "colocate",
         sleep=file.value("sleep"),
@@ -126,7 +121,10 @@ def _beside(file: RunFile, role: str, facts: ModelFacts) -> Beside:
     fields, table = file.role(role), f"{role}.{file.trainer.table}"
     chunks = chunk_layers(fields.values, own.layers)
     return Beside(
+        role=role,
         facts=own,
+        optimizer=optimizer_of(fields) if role == CRITIC else None,
+        is_swapped=role == REFERENCE and file.value("reference.placement") == "swapped",
         stages=tuple(sum(each) for each in chunks),
         recompute=_recompute(fields),
         owns_recompute=any(_is_of_recompute(name) for name in file.fields(table).values),

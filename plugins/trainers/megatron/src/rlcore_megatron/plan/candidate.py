@@ -1,4 +1,4 @@
-"""A candidate as `rlcore plan` prints it."""
+"""A layout for a run, what it needs, and how `rlcore plan` prints it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,9 +7,9 @@ from typing import Any
 from rlcore import ModelFacts
 from rlcore_megatron.plan.engines import Engines
 from rlcore_megatron.plan.explanation import explain_rank
-from rlcore_megatron.plan.layout import Recompute
+from rlcore_megatron.plan.layout import Layout, Recompute
 from rlcore_megatron.plan.memory import Memory, of_stage
-from rlcore_megatron.plan.search import Candidate
+from rlcore_megatron.plan.phases import Needs, Run
 from rlcore_toolkit import LARGE_SHARE, SLEEP_MARKS, Machines, Phase
 
 STARRED = "with every layer computed again in the backward pass"
@@ -19,56 +19,66 @@ DEFAULT_OF_GPU = Recompute()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printed:
-    """A `rlcore_toolkit.PlannedLayout`: `candidate` for a model with `facts` on `machines`."""
+class Candidate:
+    """A `rlcore_toolkit.PlannedLayout`: `layout` of a model with `facts`, and what it needs on `machines`.
+
+    `run`: the one that it was judged for. `needs` None: it cannot be. `reason`: why, or why it does not fit.
+    """
 
     facts: ModelFacts
     machines: Machines
-    candidate: Candidate
+    layout: Layout
+    run: Run
+    needs: Needs | None
+    reason: str
+
+    @property
+    def fits(self) -> bool:
+        return not self.reason
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory of the fullest rank."""
+        return self.needs.memory if self.needs else None
 
     @property
     def name(self) -> str:
-        return self.candidate.layout.name
+        return self.layout.name
 
     @property
     def ranks(self) -> int:
-        return self.candidate.layout.world
-
-    @property
-    def reason(self) -> str:
-        return self.candidate.reason
+        return self.layout.world
 
     @property
     def marks(self) -> Mapping[str, str]:
-        layout, run = self.candidate.layout, self.candidate.run
+        layout, run = self.layout, self.run
         marks = {"*": STARRED} if layout.recompute else {}
         marks |= {"†": HOSTED} if run.optimizer.on_host else {}
         return marks | dict([SLEEP_MARKS[run.sleep]] if run.engines and run.sleep != "none" else [])
 
     @property
     def parts(self) -> Mapping[str, int]:
-        memory = self.candidate.memory
-        if memory is None:
+        if (memory := self.memory) is None:
             return {}
         return {**_states(memory), "activ.": memory.activations + memory.workspace, "total": memory.total}
 
     @property
     def phases(self) -> Sequence[Phase]:
-        return self.candidate.needs.phases if self.candidate.needs else ()
+        return self.needs.phases if self.needs else ()
 
     @property
     def host(self) -> int:
-        return self.candidate.needs.host if self.candidate.needs else 0
+        return self.needs.host if self.needs else 0
 
     @property
     def engines(self) -> str:
         return "".join(
             f", {_counted(each.count, f'{each.group} engine'.strip())} of {_counted(each.gpus, 'GPU')}"
-            for each in self.candidate.run.engines
+            for each in self.run.engines
         )
 
     def stages(self) -> Mapping[str, Mapping[str, int]]:
-        layout, run, last = self.candidate.layout, self.candidate.run, self.candidate.layout.pipeline - 1
+        layout, run, last = self.layout, self.run, self.layout.pipeline - 1
         memories = {
             f"{number + 1} of {last + 1}": of_stage(
                 self.facts, layout, run.work, number, run.optimizer, run.roles
@@ -84,10 +94,10 @@ class Printed:
         }
 
     def explanation(self) -> Sequence[str]:
-        return list(explain_rank(self.facts, self.candidate))
+        return list(explain_rank(self))
 
     def flags(self, other: Any = None) -> str:
-        layout, run = self.candidate.layout, self.candidate.run
+        layout, run = self.layout, self.run
         sizes = {
             "tensor-model-parallel-size": layout.tensor,
             "pipeline-model-parallel-size": layout.pipeline,
@@ -101,22 +111,22 @@ class Printed:
             flags.append(f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}")
         flags += ["--megatron.sequence-parallel"] if layout.sequence else []
         flags += ["--megatron.optimizer-cpu-offload"] if run.optimizer.on_host else []
-        of_file = other.candidate.layout.recompute if other else layout.recompute
+        of_file = other.layout.recompute if other else layout.recompute
         if {layout.recompute, of_file} != {DEFAULT_OF_GPU}:
             flags += _recompute_flags(layout.recompute)
         if of_file is not None and of_file.distributed and of_file != layout.recompute:
             flags.append("--megatron.distribute-saved-activations false")
-        before = other.candidate.run if other else replace(run, engines=(), sleep="none")
+        before = other.run if other else replace(run, engines=(), sleep="none")
         flags += [f"--sleep {run.sleep}"] if run.sleep != before.sleep else []
         if run.engines != before.engines:
             flags += _engine_flags(run.engines, before.engines, self.machines.per_node)
         return " ".join(flags)
 
     def record(self) -> Mapping[str, Any]:
-        run, needs, memory = self.candidate.run, self.candidate.needs, self.candidate.memory
+        run, memory = self.run, self.memory
         return {
-            "layout": asdict(self.candidate.layout),
-            "fits": self.candidate.fits,
+            "layout": asdict(self.layout),
+            "fits": self.fits,
             "reason": self.reason or None,
             "optimizer_on_host": run.optimizer.on_host,
             "sleep": run.sleep,
@@ -126,7 +136,7 @@ class Printed:
             ],
             "memory": {**asdict(memory), "total": memory.total} if memory else None,
             "phases": [phase.record for phase in self.phases],
-            "host_bytes_per_node": needs.host if needs else None,
+            "host_bytes_per_node": self.needs.host if self.needs else None,
         }
 
 
