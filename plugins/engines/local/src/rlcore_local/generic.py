@@ -7,11 +7,12 @@ before a row's first token are masked. A state has no columns.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, LinearAttentionLayer
 
@@ -21,8 +22,6 @@ LINEAR, INDEXED = "linear_attention", "indexed_attention"
 KINDS = frozenset({"full_attention", "sliding_attention", INDEXED, LINEAR})
 """Kinds of layers: those that keep keys and values by position, some with keys of an indexer; or a
 convolution's state and another."""
-Memory = tuple[Tensor, ...]
-"""What a layer keeps of its rows."""
 
 
 def is_generic(config: Any) -> bool:
@@ -36,53 +35,27 @@ def _kinds(config: Any) -> list[str]:
     return list(getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers)
 
 
-def _pad_left(tensor: Tensor, columns: int) -> Tensor:
-    """[rows, heads, columns, size] with zero columns put before."""
-    missing = columns - tensor.shape[2]
-    return torch.cat([tensor.new_zeros(*tensor.shape[:2], missing, tensor.shape[3]), tensor], dim=2)
+def tensors_of(layer: Any) -> Iterator[tuple[Any, str | int]]:
+    """Where a layer of transformers' cache has its tensors, by a mapping and a key.
 
-
-def _memory(layer: Any) -> Memory:
-    """Keys, values and an indexer's keys [rows, heads, columns, size]; or a convolution's state and the
-    recurrent one.
+    Keys and values [rows, heads, columns, size] and an indexer's keys [rows, columns, size]; or the state of
+    a convolution and the recurrent one, which have no columns.
     """
     if isinstance(layer, LinearAttentionLayer):
-        first, second = layer.conv_states[0], layer.recurrent_states[0]
-    else:
-        first, second = layer.keys, layer.values
-    assert first is not None
-    assert second is not None
-    index = getattr(layer, "indexer_keys", None)  # none where a layer uses another's choice
-    return (first, second) if index is None else (first, second, index.unsqueeze(1))
+        yield layer.conv_states, 0
+        yield layer.recurrent_states, 0
+        return
+    yield vars(layer), "keys"
+    yield vars(layer), "values"
+    if getattr(layer, "indexer_keys", None) is not None:  # none where a layer uses another's choice
+        yield vars(layer), "indexer_keys"
 
 
-def _filled(kind: str, memory: Memory | None) -> Any:
-    """A layer of transformers' cache that holds `memory`; None: it is empty."""
-    if kind != LINEAR:
-        layer: Any = DynamicIndexedLayer() if kind == INDEXED else DynamicLayer()
-        if memory is not None:
-            layer.update(*memory[:2])
-        if memory is not None and len(memory) > 2:
-            layer.update_indexer(memory[2].squeeze(1))
-        return layer
-    layer = LinearAttentionLayer()
-    if memory is not None:
-        # Not by `lazy_initialization`, which would fill states of zeros for every layer and token.
-        layer.conv_states[0], layer.recurrent_states[0] = memory
-        layer.conv_kernel_size[0] = memory[0].shape[-1]
-        for is_there in (
-            layer.is_conv_states_initialized,
-            layer.is_recurrent_states_initialized,
-            layer.has_previous_state,
-        ):
-            is_there[0] = True
-    return layer
-
-
-def _copies(kind: str, part: Tensor, count: int) -> Tensor:
-    """`count` rows of a part [1, ...] of a layer's memory. States are written in place, so none is shared."""
-    rows = part.expand(count, *part.shape[1:])
-    return rows.contiguous() if kind == LINEAR else rows
+def _empty(kind: str) -> Any:
+    """A layer of transformers' cache."""
+    if kind == LINEAR:
+        return LinearAttentionLayer()
+    return DynamicIndexedLayer() if kind == INDEXED else DynamicLayer()
 
 
 class GenericDecoder:
@@ -92,7 +65,7 @@ class GenericDecoder:
         self.model = model
         # transformers 5.24 calls it so, and warns of the name that it had before
         takes = inspect.signature(model.forward).parameters
-        self._cache = "cache" if "cache" in takes else "past_key_values"
+        self._argument = "cache" if "cache" in takes else "past_key_values"
         self._kinds = _kinds(model.config)
         self.device: torch.device = model.device
         self.clear()
@@ -101,14 +74,14 @@ class GenericDecoder:
         """Nothing is to be done: the parameters are the model's own."""
 
     def clear(self) -> None:
-        self.memories: list[Memory] = []
-        """For each layer, what it keeps of all rows."""
+        self.cache: DynamicCache | None = None
+        """What each layer keeps of all rows; None: there are no rows."""
         self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache, last_only: bool) -> Tensor:
         # The columns before the first token would be at -1.
         positions = (mask.cumsum(-1) - 1).clamp_(min=0)[:, -ids.shape[1] :]
-        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions, self._cache: cache}
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions, self._argument: cache}
         output = self.model(**inputs, use_cache=True, logits_to_keep=1 if last_only else 0)
         logits: Tensor = output.logits
         return logits
@@ -118,7 +91,8 @@ class GenericDecoder:
         logits: list[Tensor] = []
         scores: list[list[float] | None] = []
         for prompt in prompts:
-            cache = self._new_cache()
+            cache = DynamicCache()
+            cache.layers = [_empty(kind) for kind in self._kinds]
             ids = torch.tensor([list(prompt.tokens)], device=self.device)
             out = self._forward(ids, torch.ones_like(ids), cache, prompt.score_from is None)[0]
             logits.append(out[-1])
@@ -140,52 +114,40 @@ class GenericDecoder:
     def _append(self, cache: DynamicCache, copies: int, length: int) -> None:
         """Put `copies` rows with the contents of a cache of one row behind the others."""
         columns = max(length, self.mask.shape[1])
-        memories = [
-            tuple(_copies(kind, part, copies) for part in _memory(layer))
-            for kind, layer in zip(self._kinds, cache.layers, strict=True)
-        ]
-        if self.memories:
-            memories = [
-                tuple(self._stack(kind, *pair, columns) for pair in zip(held, added, strict=True))
-                for kind, held, added in zip(self._kinds, self.memories, memories, strict=True)
-            ]
-        self.memories = memories
+        for layer in cache.layers:
+            for tensors, key in tensors_of(layer):
+                rows = tensors[key].expand(copies, *tensors[key].shape[1:])
+                # states are written in place, so none is shared
+                tensors[key] = rows.contiguous() if isinstance(layer, LinearAttentionLayer) else rows
+        if self.cache is None:
+            self.cache = cache
+        else:
+            for layer, new in zip(self.cache.layers, cache.layers, strict=True):
+                for (held, key), (added, _) in zip(tensors_of(layer), tensors_of(new), strict=True):
+                    parts = [held[key], added[key]]
+                    if not isinstance(layer, LinearAttentionLayer):  # zero columns are put before
+                        parts = [functional.pad(x, (0, 0, columns - x.shape[-2], 0)) for x in parts]
+                    held[key] = torch.cat(parts)
         mask = self.mask.new_zeros(len(self.mask) + copies, columns)
         mask[: len(self.mask), columns - self.mask.shape[1] :] = self.mask
         mask[len(self.mask) :, columns - length :] = 1
         self.mask = mask
 
-    def _new_cache(self, memories: Sequence[Memory | None] = ()) -> DynamicCache:
-        """Transformers' cache with `memories`; without them an empty one."""
-        cache = DynamicCache()
-        memories = memories or [None] * len(self._kinds)
-        cache.layers = [_filled(kind, memory) for kind, memory in zip(self._kinds, memories, strict=True)]
-        return cache
-
-    @staticmethod
-    def _stack(kind: str, held: Tensor, new: Tensor, columns: int) -> Tensor:
-        if kind == LINEAR:
-            return torch.cat([held, new])
-        return torch.cat([_pad_left(held, columns), _pad_left(new, columns)])
-
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
-        cache = self._new_cache(self.memories)
-        logits = self._forward(tokens.to(self.device).unsqueeze(1), self.mask, cache, True)[:, -1]
-        self.memories = [_memory(layer) for layer in cache.layers]
-        return logits
+        assert self.cache is not None, "there are rows"
+        return self._forward(tokens.to(self.device).unsqueeze(1), self.mask, self.cache, True)[:, -1]
 
     def keep(self, order: Sequence[int]) -> None:
         """Drops the columns that no row uses any more, too."""
-        if not order:
+        if not order or self.cache is None:
             self.clear()
             return
         rows = torch.tensor(list(order), device=self.device)
         mask = self.mask[rows]
         first = int(mask.any(0).int().argmax())
         self.mask = mask[:, first:]
-        # a state is a tensor of rows alone
-        cut = [(rows,) if kind == LINEAR else (rows, slice(None), slice(first, None)) for kind in self._kinds]
-        self.memories = [
-            tuple(part[places] for part in memory) for places, memory in zip(cut, self.memories, strict=True)
-        ]
+        for layer in self.cache.layers:
+            for tensors, key in tensors_of(layer):
+                kept = tensors[key][rows]
+                tensors[key] = kept if isinstance(layer, LinearAttentionLayer) else kept[..., first:, :]

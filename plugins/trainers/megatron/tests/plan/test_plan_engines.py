@@ -14,6 +14,7 @@ from transformers.utils import logging
 from rlcore import torch_dtype
 from rlcore.plugins.loader import load
 from rlcore_local.decoder import PromptTokens
+from rlcore_local.generic import tensors_of
 from rlcore_local.weights import Weights
 from rlcore_megatron.plan.engines import Engines, sequence_cache, weights
 from rlcore_megatron.plan.layout import Layout
@@ -98,9 +99,10 @@ def test_an_engine_holds_what_is_planned(name: str, dtype: str, tmp_path: Path) 
     _generate(decoder)
     storages = [tensor.untyped_storage() for tensor in served.model.state_dict().values()]
     held = sum({one.data_ptr(): one.nbytes() for one in storages}.values())
-    cache = (
-        [decoder.cache] if served.path == "lean" else [part for memory in decoder.memories for part in memory]
-    )
+    if served.path == "lean":
+        cache = [decoder.cache]
+    else:
+        cache = [held[key] for layer in decoder.cache.layers for held, key in tensors_of(layer)]
 
     engines = Engines(count=1, sequences=SEQUENCES, tokens=TOKENS, dtype=dtype)
     run = Run(work=Workload(), engines=(engines,), is_colocated=False)
