@@ -16,17 +16,6 @@ copied apart, those of the others are views."""
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """What of a layout decides which tensors a rank has whole; `tensor` and `expert_tensor` are 1 or 2."""
-
-    tensor: int
-    is_piped: bool
-    expert: int
-    expert_tensor: int
-    mtp: bool
-
-
-@dataclass(frozen=True)
 class Sent:
     """A tensor: its bytes in the bucket, those `made` for it until then, and two kinds that pass.
 
@@ -46,9 +35,11 @@ def publication(
 
     `fp8`: what can be is quantized.
     """
-    sharing = Sharing(
+    # what decides which tensors a rank has whole, the same of many layouts
+    sharing = Layout(
+        world=0,
         tensor=min(layout.tensor, 2),
-        is_piped=layout.pipeline > 1,
+        pipeline=min(layout.pipeline, 2),
         expert=layout.expert,
         expert_tensor=min(layout.expert_tensor, 2),
         mtp=layout.mtp,
@@ -57,7 +48,7 @@ def publication(
 
 
 @cache
-def _peak(facts: ModelFacts, sharing: Sharing, dtype: str, sent_as: str, bucket: int, fp8: bool) -> int:
+def _peak(facts: ModelFacts, sharing: Layout, dtype: str, sent_as: str, bucket: int, fp8: bool) -> int:
     copies = 1 if dtype == sent_as and not fp8 else 2  # of a bucket: a cast comes before it
     most = made = 0.0
     before = size = quantizing = 0
@@ -78,7 +69,7 @@ def _sending(before: float, made: float, size: int, quantizing: int, copies: int
     return max(casting, made + copies * size)
 
 
-def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int, *, fp8: bool) -> Iterator[Sent]:
+def _tensors(facts: ModelFacts, sharing: Layout, held: int, sent: int, *, fp8: bool) -> Iterator[Sent]:
     """In the order of a publication. `held`, `sent`: bytes of a number in the trainer, and on the way; of
     those in FP8 it is 1.
     """
@@ -90,11 +81,11 @@ def _tensors(facts: ModelFacts, sharing: Sharing, held: int, sent: int, *, fp8: 
             part = weight.numel // facts.experts.count * held  # of an expert, from its ranks and put together
             yield Sent(size=weight.numel * sent, made=weight.numel * held, passing=2 * part, quantizing=0)
             continue
-        count, share = 1, float(is_cut or sharing.is_piped or weight.name == "qkv")
+        count, share = 1, float(is_cut or sharing.pipeline > 1 or weight.name == "qkv")
         if weight.is_expert:
             assert facts.experts is not None
             is_cut, count = sharing.expert_tensor > 1, facts.experts.count
-            share = 1.0 if is_cut or sharing.is_piped else 1 - 1 / sharing.expert
+            share = 1.0 if is_cut or sharing.pipeline > 1 else 1 - 1 / sharing.expert
         matrix, parts = weight.numel // count, PARTS.get(weight.name, 1)
         made = matrix // parts * held * share
         # beside the whole matrix there are its pieces from the ranks, or the rows that were copied apart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rlcore import (
@@ -151,42 +151,26 @@ def quantized_bits(method: Any) -> int | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What engines are asked for: samples of a rollout, and the tokens of each."""
-
-    samples: float
-    prompt: int
-    response: int
-
-    @classmethod
-    def of(cls, file: RunFile) -> _Asked:
-        groups = file.value("prompts_per_step") * max(1.0, file.value("over_sample"))
-        return cls(
-            samples=groups * file.value("group_size"),
-            prompt=int(file.value("max_prompt_tokens")),
-            response=int(file.value("max_response_tokens")),
-        )
-
-
 def _engines(file: RunFile) -> Iterator[Engines]:
     """Each group. Fields of the engine's library by SGLang's names; other engines compute on one GPU."""
     groups = _named(file, GROUP)
     alone = engine_count(file.engine, file.run, file.fields(ENGINE).values) if file.engine else 1
     counts = {name: _count(file, count) for name, count in groups.items()} or {"": alone}
-    asked, trained = _Asked.of(file), file.value("prompts_per_step") * file.value("group_size")
+    size, prompts = file.value("group_size"), file.value("prompts_per_step")
+    samples = prompts * max(1.0, file.value("over_sample")) * size
+    prompt, response = (int(file.value(f"max_{part}_tokens")) for part in ("prompt", "response"))
     roles = {name: _of_group(file, name).text("disaggregation_mode") for name in counts}
     share = file.engine.gpu_share if file.engine and file.value("placement") == "colocate" else None
     for name, count in counts.items():
         # a server that prefills hands over to one that decodes: each half gets all requests
         half = sum(counts[other] for other, role in roles.items() if role == roles[name])
-        prefills, requests = roles[name] == "prefill", math.ceil(asked.samples / half)
+        prefills, requests = roles[name] == "prefill", math.ceil(samples / half)
         yield replace(
             _server(file, _of_group(file, name), requests=requests, share=share),
             group=name,
             count=count,
-            tokens=asked.prompt if prefills else asked.prompt + asked.response,
-            total=0 if prefills else int(trained * asked.response * count / half),
+            tokens=prompt if prefills else prompt + response,
+            total=0 if prefills else int(prompts * size * response * count / half),
         )
 
 

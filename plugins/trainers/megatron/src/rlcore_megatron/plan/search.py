@@ -203,13 +203,9 @@ def _layouts(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) ->
     }
     for sizes in itertools.product(*([fixed[name]] if name in fixed else choices[name] for name in SIZES)):
         layout = _layout(facts, machines.gpus, dict(zip(SIZES, sizes, strict=True)))
-        if max(layout.replica, _pieces_of_experts(layout)) <= machines.gpus:
+        experts = layout.expert * layout.expert_tensor * layout.pipeline  # ranks that hold all of them once
+        if max(layout.replica, experts) <= machines.gpus:
             yield replace(layout, sequence=layout.tensor > 1)
-
-
-def _pieces_of_experts(layout: Layout) -> int:
-    """Ranks that hold all experts once."""
-    return layout.expert * layout.expert_tensor * layout.pipeline
 
 
 def _pipelines(layers: int) -> list[int]:

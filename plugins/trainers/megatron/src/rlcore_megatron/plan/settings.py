@@ -152,13 +152,11 @@ def optimizer_of(fields: Fields) -> Optimizer:
     kind = fields.text("optimizer", "adam")
     teaches = fields.number(INDEXER_LOSS, 0) > 0
     has_narrow = fields.text("grad_reduce_in_fp32", "true").lower() == "false"
+    moments = sum(4 if dtype == "fp32" else NARROW for dtype in narrow)
     if kind == "sgd":
         moments = 4 if fields.number("sgd_momentum", SGD_MOMENTUM) else 0
-        return Optimizer(
-            moments=moments, is_sharded=False, has_narrow_gradients=has_narrow, teaches_indexers=teaches
-        )
     return Optimizer(
-        moments=sum(4 if dtype == "fp32" else NARROW for dtype in narrow),
+        moments=moments,
         of_matrices=4 if kind == "muon" else None,
         is_sharded=kind == "adam" and fields.text("use_distributed_optimizer", "true").lower() == "true",
         on_host=fields.number("optimizer_offload_fraction") if on_host else 0.0,
