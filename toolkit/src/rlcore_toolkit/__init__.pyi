@@ -84,6 +84,7 @@ from .load_object import (
 from .log_probs import (
     HiddenRows as HiddenRows,
     Logits as Logits,
+    response_log_probs as response_log_probs,
     vocab_parallel_log_probs as vocab_parallel_log_probs,
     vocab_parallel_top as vocab_parallel_top,
 )
@@ -213,6 +214,8 @@ from .publishers.version import (
     write_version as write_version,
 )
 from .rank_sums import (
+    loss_sums as loss_sums,
+    rank_most as rank_most,
     rank_sums as rank_sums,
     write_together as write_together,
 )
@@ -223,6 +226,9 @@ from .readable_copy import (
 from .request_gate import (
     ContinuingContext as ContinuingContext,
     RequestGate as RequestGate,
+)
+from .safetensors_files import (
+    SafetensorsFiles as SafetensorsFiles,
 )
 from .safetensors_stream import (
     HashingFile as HashingFile,
@@ -271,6 +277,9 @@ from .trajectory import (
     Trajectory as Trajectory,
     answered as answered,
     turn_seed as turn_seed,
+)
+from .weight_names import (
+    WeightNames as WeightNames,
 )
 
 __all__: list[str]

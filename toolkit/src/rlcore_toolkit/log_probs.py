@@ -73,6 +73,23 @@ def vocab_parallel_log_probs(
     return log_probs_TK.view(targets.shape), entropy_T if entropy else None
 
 
+def response_log_probs(
+    logits: Logits, targets: Tensor, ids: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Of n response tokens: log-probs [n], entropies [n] if asked for, and log-probs [n, K] of other tokens.
+
+    `logits`: of n rows, or of one where n is 0, and then so is all that is returned. `targets` int64 [n],
+    `ids` int64 [n, K], or None. `options`: of `vocab_parallel_log_probs`.
+    """
+    own = targets if len(targets) else targets.new_zeros(1)
+    if ids is not None:
+        own = torch.cat([own[:, None], ids if len(targets) else ids.new_zeros(1, ids.shape[1])], 1)
+    log_probs, entropies = vocab_parallel_log_probs(logits, own, **options)
+    if ids is None:
+        return log_probs, entropies, None
+    return log_probs[:, 0], entropies, log_probs[:, 1:]
+
+
 def vocab_parallel_top(
     logits: Logits, k: int, *, vocab_size: int | None = None, group: ProcessGroup | None = None
 ) -> Tensor:

@@ -3,11 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from rlcore import (
 from rlcore_toolkit.fp8 import FP8_DTYPE, dequantize_fp8
 from rlcore_toolkit.hf_directory import MAX_SHARD_BYTES
 from rlcore_toolkit.lora import linear_modules, with_product
+from rlcore_toolkit.safetensors_files import SafetensorsFiles
 from rlcore_toolkit.safetensors_stream import TensorEntry, write_directory
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -156,14 +156,9 @@ def read_adapter_config(folder: Path) -> AdapterSpec:
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
     """The tensors `names` of a directory, in this order; those in FP8 come as fp32."""
     block = fp8_block(parse_json((path / "config.json").read_text()).get("quantization_config"))
-    with ExitStack() as stack:
-        handles: dict[str, Any] = {}
-        for file in sorted(path.glob("*.safetensors")):
-            handle: Any = stack.enter_context(safe_open(file, framework="pt"))
-            handles |= dict.fromkeys(handle.keys(), handle)
-        for name in names:
-            tensor = handles[name].get_tensor(name)
-            if tensor.dtype == FP8_DTYPE and block is not None:
-                scales = name + FP8_SCALE_SUFFIX
-                tensor = dequantize_fp8(tensor, handles[scales].get_tensor(scales), block)
-            yield name, tensor
+    files = SafetensorsFiles.of(path)
+    for name in names:
+        tensor = files.read(name)
+        if tensor.dtype == FP8_DTYPE and block is not None:
+            tensor = dequantize_fp8(tensor, files.read(name + FP8_SCALE_SUFFIX), block)
+        yield name, tensor

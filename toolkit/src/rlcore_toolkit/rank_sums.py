@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlcore import CheckpointError, disk_sentence
+from rlcore import CheckpointError, LossResult, disk_sentence
 
 
 def rank_sums(
@@ -35,6 +35,29 @@ def rank_sums(
         for name, value in (part or {}).items():
             whole[name] = whole.get(name, 0.0) + value
     return whole
+
+
+def rank_most(count: int, device: torch.device, group: dist.ProcessGroup | None = None) -> int:
+    """The largest `count` of the ranks of `group`."""
+    if dist.get_world_size(group) == 1:
+        return count
+    most = torch.tensor(count, device=device)
+    dist.all_reduce(most, dist.ReduceOp.MAX, group=group)
+    return int(most)
+
+
+def loss_sums(output: Tensor, score: Callable[[], LossResult]) -> tuple[Tensor, dict[str, Tensor]]:
+    """What a micro-batch is differentiated by, and its part of `rank_sums`.
+
+    `output` [n, …]: of its response tokens; `score`: their loss, asked for where there are any. The loss goes
+    by "", a name that no metric can have.
+    """
+    total = output[:0].sum()  # an exact zero keeps the graph whole for every loss
+    if not len(output):
+        return total, {}
+    result = score()
+    total = total + result.total
+    return total, {"": total.detach().clone(), **result.metrics}
 
 
 def write_together(write: Callable[[], None], folder: Path, group: dist.ProcessGroup | None = None) -> None:

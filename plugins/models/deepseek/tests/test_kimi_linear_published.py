@@ -12,12 +12,12 @@ from rlcore import Part
 from rlcore.weights.weights_check import check_weights
 from rlcore_deepseek.adopt import kimi
 from rlcore_deepseek.facts import kimi_linear
-from rlcore_fsdp.names import WeightNames
 from rlcore_local.weights import Weights
 from rlcore_megatron.plan.weights import parameters
 from rlcore_megatron.testing.bridges import RANKS, TOLERANCE
 from rlcore_testing.checkpoints import make_checkpoint, tensors_of
 from rlcore_testing.ranks import run_ranks
+from rlcore_toolkit import WeightNames
 
 BRIDGE = Part(name="kimi_linear", factory="rlcore_deepseek.kimi_linear:KimiLinearBridge")
 SIZES: dict[str, Any] = {

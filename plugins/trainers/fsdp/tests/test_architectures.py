@@ -28,14 +28,13 @@ from rlcore import (
 from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.checkpoint import FORMAT, SavedModel
 from rlcore_fsdp.config import FsdpConfig
-from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.kernels import use_kernels
-from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import whole
 from rlcore_fsdp.trainer import FsdpTrainer
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import random_batch
 from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
+from rlcore_toolkit import WeightNames
 
 SETTINGS = OptimizerSettings(lr=1e-2, clip_grad=0.0, adam_eps=1e-4)
 BUDGET = 60
@@ -136,16 +135,6 @@ class Detached(nn.Module):
 def test_a_layer_with_other_gradients_keeps_its_own_code() -> None:
     use_kernels(layer := Detached())
     assert "forward" not in vars(layer)
-
-
-def test_an_index_says_which_file_holds_a_tensor(tmp_path: Path) -> None:
-    save_file({"a": torch.ones(2)}, tmp_path / "1.safetensors")
-    save_file({"a": torch.zeros(2), "b": torch.zeros(2)}, tmp_path / "2.safetensors")
-    index = {"weight_map": {"a": "1.safetensors", "c": "absent.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    files = WeightFiles(tmp_path)
-    assert files.names == ["a", "c"]
-    assert torch.equal(files.read("a"), torch.ones(2))
 
 
 def test_random_states_of_another_kind_are_refused(tmp_path: Path) -> None:

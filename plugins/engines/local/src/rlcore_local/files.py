@@ -1,7 +1,7 @@
 """The tensors in the files of a model directory, as the engine takes and gives them."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +59,6 @@ class Files:
             )
             for part, rows in parts.items():
                 yield f"{match[1]}.{number}.{part}_proj.weight", rows
-
-
-def named_in_files(model: Any, state: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
-    """`state`, by names in memory, as files with the tensors `names` have it.
-
-    It is as transformers saves it, but for what the files have by its name in memory (a dense MLP of
-    Kimi-Linear). The tensors of such keep their identity.
-    """
-    own = {id(tensor): name for name, tensor in state.items()}
-    saved = revert_weight_conversion(model, dict(state)).items()
-    return {own[id(one)] if own.get(id(one)) in names else name: one for name, one in saved}
 
 
 def tensor_names(model_path: Path) -> Iterator[str]:

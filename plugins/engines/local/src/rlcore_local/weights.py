@@ -26,7 +26,7 @@ from rlcore import (
 from rlcore_local.adapter import HeldAdapter
 from rlcore_local.choices import Choices
 from rlcore_local.decoder import Decoder
-from rlcore_local.files import Files, named_in_files
+from rlcore_local.files import Files
 from rlcore_local.fp8 import Fp8Held
 from rlcore_local.generic import GenericDecoder, is_generic
 from rlcore_local.lean import LeanDecoder, is_lean
@@ -40,7 +40,7 @@ from rlcore_local.loading import (
 )
 from rlcore_local.policies import PolicyDecoder
 from rlcore_local.requests import RequestError
-from rlcore_toolkit import Offload, adapter_place, apply_delta, by_rows, copy_into
+from rlcore_toolkit import Offload, WeightNames, adapter_place, apply_delta, by_rows, copy_into
 
 DTYPES: Mapping[str, torch.dtype] = {
     name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float8_e4m3fn")
@@ -76,12 +76,14 @@ class Weights:
         self.path = "lean" if is_lean(model.config) else "generic"
         self.decoder = PolicyDecoder(self._begin(model))
         self.choices = Choices(self.model)
-        self._in_files = frozenset(Files(model_path, AutoModelForCausalLM, self.model.config).names())
-        disk_names = named_in_files(self.model, self._parameters, self._in_files).keys()
-        self._is_converted = disk_names != self._parameters.keys()
-        self._beside = {
-            name for name in self._in_files if name.removesuffix(FP8_SCALE_SUFFIX) not in disk_names
+        in_files = frozenset(Files(model_path, AutoModelForCausalLM, self.model.config).names())
+        self._names = WeightNames(self.model, in_files, self._parameters)
+        self._writing = self._names.writing(self._parameters)
+        disk_names = {
+            name for name, _ in self._writing.tensors(lambda name: self._parameters[name].to("meta"))
         }
+        self._is_converted = disk_names != self._parameters.keys()
+        self._beside = {name for name in in_files if name.removesuffix(FP8_SCALE_SUFFIX) not in disk_names}
 
     def _begin(self, model: PreTrainedModel) -> Decoder:
         """Take `model`, without an adapter; its decoder."""
@@ -134,8 +136,7 @@ class Weights:
         if not self._is_converted:
             return self._parameters
         # On the CPU, for a conversion copies what it joins, and a trainer may need the GPU.
-        held = {name: tensor.cpu() for name, tensor in self._parameters.items()}
-        return named_in_files(self.model, held, self._in_files)
+        return dict(self._writing.tensors(lambda name: self._parameters[name].cpu()))
 
     @property
     def vocab_size(self) -> int:
@@ -252,8 +253,7 @@ class Weights:
 
     def _converted(self, disk: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors as on disk, in the form that the model has in memory."""
-        state = self._loaded(disk).state_dict()
-        return {name: state[name] for name in self._parameters}
+        return dict(self._names.tensors(lambda name, _: disk[name]))
 
     def _loaded(self, disk: Mapping[str, Tensor]) -> PreTrainedModel:
         """A model on the CPU of tensors as on disk."""

@@ -15,10 +15,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from rlcore import ModelError, torch_dtype
-from rlcore_fsdp.files import WeightFiles
-from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import local, own_rows
-from rlcore_toolkit import decoder_config
+from rlcore_toolkit import SafetensorsFiles, WeightNames, decoder_config
 
 if TYPE_CHECKING:
     from rlcore_fsdp.nf4 import Nf4Linear
@@ -41,7 +39,7 @@ def empty_model(path: str, dtype: str, *, has_files: bool = True) -> PreTrainedM
 
     `has_files`: its weights are there, and not its config.json alone.
     """
-    names = WeightFiles(Path(path)).names if has_files else ()
+    names = SafetensorsFiles.of(Path(path)).names if has_files else ()
     auto: Any = AutoModelForCausalLM  # transformers leaves much of it untyped
     try:
         config = decoder_config(AutoConfig.from_pretrained(path), names)
@@ -147,7 +145,7 @@ def fill(
 
     Those of `quantized` layers go there.
     """
-    files = WeightFiles(Path(path))
+    files = SafetensorsFiles.of(Path(path))
     names = WeightNames(model, files.names, state)
     filled: set[str] = set()
 
@@ -166,13 +164,8 @@ def fill(
         filled.add(name)
 
     with torch.no_grad():
-        for conversion in names.reading:
-            if conversion.is_plain:
-                name = conversion.first
-                put(name, files.read(conversion.sources[0][0], own_rows(state[name])))
-                continue
-            for name, tensor in conversion.convert(files.read, model).items():
-                put(name, tensor[own_rows(state[name])])
+        for name, tensor in names.tensors(files.read, lambda name: own_rows(state[name])):
+            put(name, tensor)
     tied = set(getattr(model, "all_tied_weights_keys", {}))
     if missing := sorted(state.keys() - filled - tied - {SCORE}):
         raise ModelError(f"{path}: the weights have no {missing[0]} ({len(missing)} are missing).")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -15,12 +14,19 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from rlcore import CheckpointError
-from rlcore_fsdp.files import open_tensors
 from rlcore_fsdp.shards import local
-from rlcore_toolkit import random_states, read_tensors, set_random_states, write_tensors, write_together
+from rlcore_toolkit import (
+    SafetensorsFiles,
+    random_states,
+    read_tensors,
+    set_random_states,
+    write_tensors,
+    write_together,
+)
 
 FORMAT = 2
 STATE = "state.json"
+_DAMAGE = (OSError, SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError)
 
 
 class StagedModel:
@@ -67,73 +73,44 @@ class SavedModel:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        try:
+        with self._reading():
             state = json.loads((folder / STATE).read_text())
-            if state["format"] != FORMAT:
-                raise CheckpointError(f"{folder} has the format {state['format']}, expected {FORMAT}.")
-            self.ranks, self.steps = int(state["ranks"]), int(state["steps"])
-            self._files = [open_tensors(folder / _name(rank)) for rank in range(self.ranks)]
-            self._names = [set(file.keys()) for file in self._files]
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise self._unreadable(error) from error
+            found, self.ranks, self.steps = (int(state[name]) for name in ("format", "ranks", "steps"))
+        if found != FORMAT:
+            raise CheckpointError(f"{folder} has the format {found}, expected {FORMAT}.")
+        with self._reading():
+            self._files = SafetensorsFiles.joined(folder / _name(rank) for rank in range(self.ranks))
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], has_optimizer: bool) -> None:
         """CheckpointError unless it is of a model with tensors of these names and shapes."""
-        found = {
-            name.partition("/")[2] for names in self._names for name in names if name.startswith("weight/")
-        }
-        wrong = found ^ shapes.keys() or {
-            n for n, shape in shapes.items() if self.shape(f"weight/{n}") != shape
-        }
-        if wrong:
-            raise CheckpointError(
-                f"{self._folder} is no checkpoint of this model: {min(wrong)} does not match."
-            )
-        if has_optimizer and not any(name.startswith("exp_avg/") for names in self._names for name in names):
+        names = self._files.names
+        found = {name: self._files.shape(name) for name in names if name.startswith("weight/")}
+        if wrong := found.items() ^ {f"weight/{name}": shape for name, shape in shapes.items()}.items():
+            name = min(wrong)[0].removeprefix("weight/")
+            raise CheckpointError(f"{self._folder} is no checkpoint of this model: {name} does not match.")
+        if has_optimizer and len(names) == len(found):
             raise CheckpointError(
                 f"{self._folder} is of a model without an optimizer: training cannot continue from it."
             )
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """That of a whole tensor."""
-        shapes = [tuple(file.get_slice(name).get_shape()) for file in self._holders(name)]
-        return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
-
     def read(self, name: str, rows: slice = slice(None)) -> Tensor:
         """These rows of a tensor; all of one without dimensions."""
-        try:
-            files = self._holders(name)
-            if not files[0].get_slice(name).get_shape():
-                tensor: Tensor = files[0].get_tensor(name)
-                return tensor
-            parts = [file.get_slice(name) for file in files]
-            sizes = [part.get_shape()[0] for part in parts]
-            start, stop, _ = rows.indices(sum(sizes))
-            found, first = [], 0
-            for part, size in zip(parts, sizes, strict=True):
-                low, high = max(start - first, 0), min(stop - first, size)
-                if low < high:
-                    found.append(part[low:high])
-                first += size
-            return torch.cat(found) if found else parts[0][0:0]
-        except (OSError, ValueError, SafetensorError, IndexError) as error:
-            raise self._unreadable(error) from error
+        with self._reading():
+            return self._files.read(name, rows)
 
     def restore_random(self) -> None:
         """The random states of this rank, if there were as many ranks."""
-        if self.ranks != dist.get_world_size():
-            return
-        states = read_tensors(self._folder / _random(dist.get_rank()))
+        if self.ranks == dist.get_world_size():
+            states = read_tensors(self._folder / _random(dist.get_rank()))
+            with self._reading():
+                set_random_states(states)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         try:
-            set_random_states(states)
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise self._unreadable(error) from error
-
-    def _holders(self, name: str) -> list[Any]:
-        return [file for file, names in zip(self._files, self._names, strict=True) if name in names]
-
-    def _unreadable(self, error: Exception) -> CheckpointError:
-        return CheckpointError(f"{self._folder} cannot be read: {error}.")
+            yield
+        except _DAMAGE as error:
+            raise CheckpointError(f"{self._folder} cannot be read: {error}.") from error
 
 
 def _name(rank: int) -> str:

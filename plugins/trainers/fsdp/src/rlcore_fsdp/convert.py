@@ -9,9 +9,7 @@ from rlcore import ConversionReport, ProgressCallback, SavedWeights
 from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.checkpoint import SavedModel
 from rlcore_fsdp.config import DRAFT_LAYERS
-from rlcore_fsdp.files import WeightFiles
-from rlcore_fsdp.names import WeightNames
-from rlcore_toolkit import TensorEntry, check_new, write_directory
+from rlcore_toolkit import SafetensorsFiles, TensorEntry, WeightNames, check_new, write_directory
 
 
 def to_hf(source: SavedWeights, out: Path, advance: ProgressCallback) -> ConversionReport:
@@ -22,7 +20,7 @@ def to_hf(source: SavedWeights, out: Path, advance: ProgressCallback) -> Convers
     tied = set(getattr(model, "all_tied_weights_keys", {}))
     state = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
     saved.check({name: tuple(tensor.shape) for name, tensor in state.items()}, False)
-    given = WeightFiles(Path(spec.path))
+    given = SafetensorsFiles.of(Path(spec.path))
     names = WeightNames(model, given.names)
     writing = names.writing(state.keys())
     carried = [(name, given.read(name)) for name in names.carried]  # mapped, not in memory

@@ -14,10 +14,10 @@ from transformers import PreTrainedModel
 
 from rlcore import AdapterSpec, ConfigError
 from rlcore_fsdp.config import nf4_complaint
-from rlcore_fsdp.files import WeightFiles
-from rlcore_fsdp.names import WeightNames
 from rlcore_fsdp.shards import local, own_rows
 from rlcore_toolkit import (
+    SafetensorsFiles,
+    WeightNames,
     adapted_modules,
     adapter_name,
     first_a,
@@ -41,7 +41,7 @@ FIRST = "default"
 
 def modules_in_memory(model: PreTrainedModel, path: str, spec: AdapterSpec) -> dict[str, str]:
     """Module in the files → module of `model`, of all that `spec` targets. ConfigError."""
-    names = WeightNames(model, WeightFiles(Path(path)).names)
+    names = WeightNames(model, SafetensorsFiles.of(Path(path)).names)
     places = {one.sources[0][0]: one.first for one in names.reading if one.is_plain}
     found: dict[str, str] = {}
     for module in adapted_modules(Path(path), spec):
@@ -101,7 +101,7 @@ class Adapter:
         """`places`: the modules in memory (`modules_in_memory`). `name`: of the adapter there."""
         self.spec, self._path, self._name, self._model = spec, path, name, model
         self._layers = layers = inject(model, places, spec, name)
-        self._drop_out(False)
+        self.select()
         self._of = {f"{place}.weight": layers[module] for module, place in places.items()}
 
     @property
@@ -109,9 +109,11 @@ class Adapter:
         """The parameters, by the names of PEFT's files."""
         return tensors_of(self._layers, self._name)
 
-    def select(self) -> None:
-        """From now on the model computes with this adapter and no other."""
+    def select(self, *, drops_out: bool = False) -> None:
+        """From now on the model computes with this adapter and no other. `drops_out`: of its inputs some."""
         select(self._model, self._name)
+        for layer in self._layers.values():
+            layer.lora_dropout.train(drops_out)
 
     def fill(self) -> None:
         """The first values: those of `source`, or A of the seed and B of zeros."""
@@ -156,43 +158,20 @@ class Adapter:
             )
 
     @contextmanager
-    def dropping_out(self) -> Iterator[None]:
-        """Within, inputs are dropped out, as in training."""
-        self._drop_out(True)
+    def off(self) -> Iterator[None]:
+        """Within, the model computes without it."""
+        for layer in self._layers.values():
+            layer._disable_adapters = True
         try:
             yield
         finally:
-            self._drop_out(False)
-
-    def values(self) -> dict[str, Tensor]:
-        """Copies of what this rank holds."""
-        return {name: local(one).detach().clone() for name, one in self.tensors.items()}
-
-    @contextmanager
-    def replaced(self, values: Mapping[str, Tensor] | None) -> Iterator[None]:
-        """Within, the adapter has these `values`; None: it is off."""
-        if values is None:
-            for layer in self._layers.values():
-                layer._disable_adapters = True
-        kept = self.values() if values is not None else {}
-        self._put(values or {})
-        try:
-            yield
-        finally:
-            self._put(kept)
             for layer in self._layers.values():
                 layer._disable_adapters = False
+
+    def held(self) -> list[Tensor]:
+        """What this rank holds of the parameters."""
+        return [local(one) for one in self.tensors.values()]
 
     def write(self, folder: Path, tensors: Mapping[str, Tensor]) -> None:
         """PEFT's files of these whole tensors."""
         write_adapter(folder, self.spec, Path(self._path), tensors)
-
-    def _drop_out(self, is_on: bool) -> None:
-        for layer in self._layers.values():
-            layer.lora_dropout.train(is_on)
-
-    @torch.no_grad()
-    def _put(self, values: Mapping[str, Tensor]) -> None:
-        tensors = self.tensors
-        for name, value in values.items():
-            local(tensors[name]).copy_(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -28,13 +28,23 @@ from rlcore import (
 from rlcore_fsdp.build import divide, empty_model, fill, materialize, place, plain_state
 from rlcore_fsdp.checkpoint import SavedModel, StagedModel
 from rlcore_fsdp.config import FsdpConfig
-from rlcore_fsdp.files import WeightFiles
 from rlcore_fsdp.kernels import use_kernels
 from rlcore_fsdp.net import Net
 from rlcore_fsdp.optimizer import Optimizer
 from rlcore_fsdp.packs import Pack, pack
 from rlcore_fsdp.shards import local, own_rows, whole
-from rlcore_toolkit import Bins, ModelOffload, in_order, learning_rate, rank_bins, rank_sums
+from rlcore_toolkit import (
+    Bins,
+    HostWeights,
+    ModelOffload,
+    SafetensorsFiles,
+    in_order,
+    learning_rate,
+    loss_sums,
+    rank_bins,
+    rank_most,
+    rank_sums,
+)
 
 if TYPE_CHECKING:
     from rlcore_fsdp.lora import Adapter
@@ -105,7 +115,7 @@ class Model:
     def _begin(self, parameters: Mapping[str, nn.Parameter], config: FsdpConfig) -> None:
         """What is trained, of `parameters` or of the adapter, with an optimizer that has taken no step."""
         self.steps, self.lr_scale, adapter = 0, 1.0, self.adapter
-        self.first_adapter = adapter.values() if adapter and adapter.spec.source else None
+        self.first_adapter = HostWeights(adapter.held()) if adapter and adapter.spec.source else None
         self.kept: Mapping[str, Tensor] = adapter.tensors if adapter else self.state
         named = adapter.tensors if adapter else parameters
         trained = {name: one for name, one in named.items() if one.requires_grad}
@@ -131,7 +141,7 @@ class Model:
             yield from self.adapter.published(self._whole)
             return
         yield from self._writing.tensors(self._gathered)
-        files = WeightFiles(self._path)
+        files = SafetensorsFiles.of(self._path)
         for name in self.names.carried:
             yield name, files.read(name)
 
@@ -170,23 +180,17 @@ class Model:
 
     def load(self, folder: Path) -> None:
         """Go on where `stage` was called. CheckpointError."""
-        saved = self.load_weights(folder, has_optimizer=self.optimizer is not None)
+        saved, tensors = SavedModel(folder), {f"weight/{name}": local(one) for name, one in self.kept.items()}
+        saved.check({name: tuple(one.shape) for name, one in self.kept.items()}, self.optimizer is not None)
         if self.optimizer is not None:
-            with torch.no_grad():
-                for key, moment in self.optimizer.moments().items():
-                    moment.copy_(saved.read(key, own_rows(self.kept[key.partition("/")[2]])))
-                self.optimizer.went(saved.steps)
+            tensors |= self.optimizer.moments()
+        with torch.no_grad():
+            for key, tensor in tensors.items():
+                tensor.copy_(saved.read(key, own_rows(self.kept[key.partition("/")[2]])))
+        if self.optimizer is not None:
+            self.optimizer.went(saved.steps)
             saved.restore_random()
         self.steps = saved.steps
-
-    def load_weights(self, folder: Path, *, has_optimizer: bool = False) -> SavedModel:
-        """The weights alone. CheckpointError."""
-        saved = SavedModel(folder)
-        saved.check({name: tuple(one.shape) for name, one in self.kept.items()}, has_optimizer)
-        with torch.no_grad():
-            for name, tensor in self.kept.items():
-                local(tensor).copy_(saved.read(f"weight/{name}", own_rows(tensor)))
-        return saved
 
     def _prepare(self, model: Any) -> Any:
         """The model as the role needs it, before it has memory."""
@@ -254,19 +258,20 @@ class Model:
         tensors = {name: whole(one).cpu().clone() for name, one in self.adapter.tensors.items()}
         return partial(self.adapter.write, tensors=tensors)
 
-    def _select(self) -> None:
-        if self.adapter is not None and len(self._optimizers) > 1:
-            self.adapter.select()
+    def _select(self, *, trains: bool) -> None:
+        """Compute with the adapter of this policy."""
+        if self.adapter is not None:
+            self.adapter.select(drops_out=trains)
 
     def _bins(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
-        return rank_bins(batch, tokens_per_rank, _most, self.longest)
+        return rank_bins(batch, tokens_per_rank, lambda count: rank_most(count, place()), self.longest)
 
     def _pack(self, batch: TrainBatch, samples: list[int]) -> Pack:
         return pack(batch, samples, place(), in_one_row=self.net.in_one_row)
 
     def _columns(self, batch: TrainBatch, tokens_per_rank: int, read: Reader) -> dict[str, Tensor]:
         """What `read` says of the response tokens, in the batch's order, on the CPU."""
-        self._select()
+        self._select(trains=False)
         bins = self._bins(batch, tokens_per_rank)
         found: list[Mapping[str, Tensor]] = []
         with torch.no_grad():
@@ -280,13 +285,10 @@ class Model:
     def _fit(self, batch: TrainBatch, tokens_per_rank: int, read: Reader, score: Score) -> StepResult:
         """One optimizer step, under the rules of `Policy.train`."""
         assert self.optimizer is not None, "a frozen model is not trained"
-        self._select()
+        self._select(trains=True)
         for one in self._optimizers:  # FSDP makes the gradients of all adapters in one buffer
             one.forget_gradients()
-        with self.adapter.dropping_out() if self.adapter else nullcontext():
-            sums = [
-                self._backward(batch, samples, read, score) for samples in self._bins(batch, tokens_per_rank)
-            ]
+        sums = [self._backward(batch, samples, read, score) for samples in self._bins(batch, tokens_per_rank)]
         return self._step(rank_sums(sums, place()))
 
     def _backward(
@@ -295,13 +297,8 @@ class Model:
         """The gradients of a micro-batch; its sums."""
         part = self._pack(batch, samples)
         outputs = self.net(part, partial(read, part))
-        # an exact zero keeps the graph whole for every loss
-        total = next(iter(outputs.values()))[:0].sum()
-        sums: dict[str, Tensor] = {}
-        if part.targets.numel():
-            result = score(outputs, part.part)
-            total = total + result.total
-            sums = {"": total.detach().clone(), **result.metrics}
+        count, output = part.targets.numel(), next(iter(outputs.values()))
+        total, sums = loss_sums(output[:count], lambda: score(outputs, part.part))
         total.backward()
         return sums
 
@@ -315,12 +312,3 @@ class Model:
             self.optimizer.step(lr, norm)
             self.steps += 1
         return StepResult(loss=loss, metrics=metrics, grad_norm=norm, lr=lr, finite=finite)
-
-
-def _most(count: int) -> int:
-    """The largest `count` of all ranks. Collective."""
-    if dist.get_world_size() == 1:
-        return count
-    most = torch.tensor(count, device=place())
-    dist.all_reduce(most, dist.ReduceOp.MAX)
-    return int(most)

@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 
 from rlcore import ConfigError
 from rlcore_fsdp.config import nf4_complaint
-from rlcore_fsdp.files import WeightFiles
-from rlcore_fsdp.names import WeightNames
+from rlcore_toolkit import SafetensorsFiles, WeightNames
 
 
 @contextmanager
@@ -145,7 +144,7 @@ def rounding(model: PreTrainedModel, path: str) -> Callable[[str, Tensor], Tenso
     transformers makes a quantized weight of several tensors.
     """
     layers = quantize(model)
-    reading = WeightNames(model, WeightFiles(Path(path)).names).reading
+    reading = WeightNames(model, SafetensorsFiles.of(Path(path)).names).reading
     names = {one.first: one.sources[0][0] for one in reading if one.is_plain}
     if joint := next((name for name in layers if name not in names), None):
         raise ConfigError(

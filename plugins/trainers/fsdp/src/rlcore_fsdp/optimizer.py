@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from rlcore import OptimizerSettings
 from rlcore_fsdp.shards import local
+from rlcore_toolkit import rank_sums
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What AdamW keeps of each parameter."""
@@ -54,19 +55,16 @@ class Optimizer:
 
     def norm(self) -> float:
         """The norm of the gradient of all ranks, the same on each. Collective."""
-        ranks = dist.get_world_size()
         squares = torch.zeros((), dtype=torch.float64)
         for parameter in self._parameters.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            if ranks > 1 and not isinstance(parameter, DTensor):
+            if dist.get_world_size() > 1 and not isinstance(parameter, DTensor):
                 dist.all_reduce(parameter.grad)
                 if dist.get_rank():  # every rank has it, and one counts it
                     continue
             squares += torch.linalg.vector_norm(local(parameter.grad)).double().cpu().square()
-        every: list[float] = [0.0] * ranks
-        dist.all_gather_object(every, float(squares))
-        return math.sqrt(sum(every))
+        return math.sqrt(rank_sums([{"": squares}], squares.device)[""])
 
     def step(self, lr: float, norm: float) -> None:
         """An update by gradients whose norm is `norm`, clipped."""

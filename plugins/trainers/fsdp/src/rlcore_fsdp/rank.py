@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from rlcore import BASE, POLICY, DataRank, ModelKind, Rendezvous, RoleSpec
+from rlcore import POLICY, DataRank, ModelKind, Rendezvous, RoleSpec
 from rlcore_fsdp.build import place
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.roles import LanguageModel, ValueModel
@@ -48,17 +48,13 @@ class FsdpRank:
                 view = copy.copy(models[POLICY])
                 view.optimizer, view.steps = None, 0
                 models[name] = SwappedModel(view, swapped[name], _tensors)
-                continue
-            if spec.is_borrowed:
-                policy: LanguageModel = models[POLICY]
-                models[name] = policy.base if spec.source == BASE else policy.start
-                continue
-            if name in further:
+            elif name in further:
                 models[name] = models[POLICY].further(name, spec, self._config)
-                continue
-            kind = ValueModel if spec.kind is ModelKind.VALUES else LanguageModel
-            more = further if name == POLICY else {}
-            models[name] = kind(spec, self._config, self._writers, more)
+            elif spec.kind is ModelKind.VALUES:
+                models[name] = ValueModel(spec, self._config, self._writers)
+            else:
+                more = further if name == POLICY else {}
+                models[name] = LanguageModel(spec, self._config, self._writers, more)
         return models
 
     def stop(self) -> None:

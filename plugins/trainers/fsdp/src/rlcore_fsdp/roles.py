@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from rlcore import LossResult, PolicyLoss, StepResult, TokenOutputs, TrainBatch, ValueFunction
@@ -13,21 +12,21 @@ from rlcore_fsdp.build import SCORE
 from rlcore_fsdp.head import Head
 from rlcore_fsdp.model import Model
 from rlcore_fsdp.packs import Pack
-from rlcore_toolkit import vocab_parallel_log_probs, vocab_parallel_top
+from rlcore_toolkit import SwappedModel, response_log_probs, vocab_parallel_top
 
 
 class LanguageModel(Model):
     """A policy, a reference or a teacher."""
 
     @property
-    def base(self) -> BorrowedModel:
+    def base(self) -> BareModel:
         """The policy without its adapter."""
-        return BorrowedModel(self, None)
+        return BareModel(self)
 
     @property
-    def start(self) -> BorrowedModel:
+    def start(self) -> BareModel | SwappedModel:
         """The policy with its first adapter; with B of zeros that is none."""
-        return BorrowedModel(self, self.first_adapter)
+        return SwappedModel(self, self.first_adapter, _adapter) if self.first_adapter else self.base
 
     def _prepare(self, model: Any) -> Any:
         self.head = Head(model)
@@ -81,18 +80,22 @@ class LanguageModel(Model):
         return self._fit(batch, tokens_per_rank, read, score)
 
 
-class BorrowedModel:
-    """The policy without its adapter, or with the one that it began with."""
+class BareModel:
+    """A policy without its adapter."""
 
-    def __init__(self, policy: LanguageModel, values: Mapping[str, Tensor] | None) -> None:
-        """`values`: of the adapter, as this rank holds it; None: without."""
-        self._policy, self._values = policy, values
+    def __init__(self, policy: LanguageModel) -> None:
+        self._policy = policy
 
     def forward(self, batch: TrainBatch, **options: Any) -> dict[str, Tensor]:
         """Columns as `LanguageModel.forward` gives them."""
         assert self._policy.adapter is not None
-        with self._policy.adapter.replaced(self._values):
+        with self._policy.adapter.off():
             return self._policy.forward(batch, **options)
+
+
+def _adapter(policy: LanguageModel) -> list[Tensor]:
+    assert policy.adapter is not None
+    return policy.adapter.held()
 
 
 class ValueModel(Model):
@@ -142,13 +145,8 @@ def token_outputs(
 
     `ids` int64 [n, K]: the tokens of `chosen`.
     """
-    targets = part.targets if part.targets.numel() else part.tokens[0, :1]
-    if ids is not None:
-        others = ids if len(ids) else targets[:, None].expand(1, ids.shape[1])
-        targets = torch.cat([targets[:, None], others], 1)
-    log_probs, entropies = vocab_parallel_log_probs(
-        logits, targets, temperature=temperature, entropy=entropy, entropy_grad=entropy_grad
+    outputs = response_log_probs(
+        logits, part.targets, ids, temperature=temperature, entropy=entropy, entropy_grad=entropy_grad
     )
-    outputs = {"log_probs": log_probs if ids is None else log_probs[:, 0]}
-    outputs |= {} if entropies is None else {"entropy": entropies}
-    return outputs if ids is None else outputs | {"chosen": log_probs[:, 1:]}
+    named = zip(("log_probs", "entropy", "chosen"), outputs, strict=True)
+    return {name: one for name, one in named if one is not None}

@@ -7,7 +7,7 @@ from rlcore import StepResult, TrainBatch, ValueFunction
 from rlcore_megatron.mcore.packs.narrowing import whole
 from rlcore_megatron.mcore.packs.packing import Pack
 from rlcore_megatron.mcore.role.role import Role
-from rlcore_toolkit import Logits
+from rlcore_toolkit import Logits, loss_sums
 
 
 class Critic(Role):
@@ -34,12 +34,7 @@ class Critic(Role):
 
         def score(output: Logits, part: Pack) -> tuple[Tensor, dict[str, Tensor]]:
             values = _values(output, part)
-            total = values[:0].sum()  # an exact zero that keeps the graph whole for every loss
-            if values.numel() == 0:
-                return total, {}
-            result = loss(values, part.batch)
-            total = total + result.total
-            return total, {"": total.detach().clone(), **result.metrics}
+            return loss_sums(values, lambda: loss(values, part.batch))
 
         return self._fit(batch, tokens_per_rank, score)
 

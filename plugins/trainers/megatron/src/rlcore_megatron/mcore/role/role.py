@@ -61,8 +61,10 @@ from rlcore_toolkit import (
     ModelOffload,
     in_order,
     learning_rate,
+    loss_sums,
     published_adapter,
     rank_bins,
+    rank_most,
 )
 
 _BALANCE, _MTP = "the routers' balance", "the loss of multi-token prediction"
@@ -237,12 +239,7 @@ class Role:
                 entropy_grad=entropy_grad,
                 ids=part.batch.per_token[chosen] if chosen else None,
             )
-            total = outputs.log_probs[:0].sum()  # an exact zero that keeps the graph whole for every loss
-            if outputs.log_probs.numel() == 0:
-                return total, {}
-            result = loss(outputs, part.batch)
-            total = total + result.total
-            return total, {"": total.detach().clone(), **result.metrics}
+            return loss_sums(outputs.log_probs, lambda: loss(outputs, part.batch))
 
         return self._fit(batch, tokens_per_rank, score)
 
@@ -362,11 +359,8 @@ class Role:
 
     def _agree(self, count: int) -> int:
         """The micro-batches of every rank, where this one needs `count`."""
-        if mpu.get_data_parallel_world_size() > 1:
-            # Ranks that share experts meet in each micro-batch; one with fewer would make the rest wait.
-            most = torch.tensor(count, device=device())
-            dist.all_reduce(most, dist.ReduceOp.MAX, group=mpu.get_data_parallel_group())
-            count = int(most)
+        # Ranks that share experts meet in each micro-batch; one with fewer would make the rest wait.
+        count = rank_most(count, device(), mpu.get_data_parallel_group())
         if len(self.models) > 1:  # the interleaved schedule takes whole rounds of the pipeline
             stages = mpu.get_pipeline_model_parallel_world_size()
             count = -(-count // stages) * stages

@@ -1,13 +1,12 @@
 """From the logits of a micro-batch to what is said of its response tokens."""
 
-import torch
 from megatron.core import parallel_state as mpu
 from torch import Tensor
 
 from rlcore import TokenOutputs
 from rlcore_megatron.mcore.packs.narrowing import whole
 from rlcore_megatron.mcore.packs.packing import Pack
-from rlcore_toolkit import Logits, vocab_parallel_log_probs, vocab_parallel_top
+from rlcore_toolkit import Logits, response_log_probs, vocab_parallel_top
 
 
 def token_outputs(
@@ -25,25 +24,21 @@ def token_outputs(
     `ids` int64 [n, K]: the tokens of `TokenOutputs.chosen`.
     """
     count = part.targets.numel()
-    targets = part.targets if count else part.tokens[0, :1]
-    if ids is not None:
-        mine = ids if part.kept is None else ids[part.kept]
-        others = mine if count else targets[:, None].expand(1, ids.shape[1])
-        targets = torch.cat([targets[:, None], others], 1)
-    log_probs, entropies = vocab_parallel_log_probs(
+    mine = ids if ids is None or part.kept is None else ids[part.kept]
+    log_probs, entropies, chosen = response_log_probs(
         logits,
-        targets,
+        part.targets,
+        mine,
         temperature=temperature,
         entropy=entropy,
         entropy_grad=entropy_grad,
         vocab_size=vocab_size,
         group=mpu.get_tensor_model_parallel_group(),
     )
-    scores = whole(log_probs[:count], part)
     return TokenOutputs(
-        log_probs=scores if ids is None else scores[:, 0],
+        log_probs=whole(log_probs[:count], part),
         entropy=None if entropies is None else whole(entropies[:count], part),
-        chosen=None if ids is None else scores[:, 1:],
+        chosen=None if chosen is None else whole(chosen[:count], part),
     )
 
 

@@ -69,6 +69,23 @@ class WeightNames:
         """Names of what the directory has beside the decoder (a vision tower): it leaves as it came."""
         return [name for name in self.unknown if not _DRAFT.match(name)]
 
+    def tensors(
+        self, read: Callable[[str, slice], Tensor], rows: Callable[[str], slice] = lambda name: slice(None)
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Name in memory and tensor of all that the directory has a tensor for.
+
+        `read`: from a name in the directory to these rows of its tensor. `rows`: those that are wanted of a
+        name in memory.
+        """
+        for conversion in self.reading:
+            name = conversion.first
+            if conversion.is_plain:
+                yield name, read(conversion.sources[0][0], rows(name))
+                continue
+            whole = conversion.convert(lambda source: read(source, slice(None)), self._model)
+            for name, tensor in whole.items():
+                yield name, tensor[rows(name)]
+
     def writing(self, names: Collection[str]) -> Writing:
         """The way back, of the names in memory."""
         used = [transform.reverse_transform() for transform in self._transforms[::-1] if transform.was_used()]

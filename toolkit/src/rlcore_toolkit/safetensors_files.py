@@ -1,0 +1,72 @@
+"""The tensors of safetensors files, read when they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from rlcore_toolkit.safetensors_stream import INDEX
+
+
+class SafetensorsFiles:
+    """Files that stay open as long as somebody has this. OSError or SafetensorError where one is unreadable.
+
+    A tensor that is in several of them has some of its rows in each.
+    """
+
+    def __init__(self, places: Mapping[str, Sequence[Path]]) -> None:
+        """`places`: the name of each tensor, and the files that hold its rows, in their order."""
+        self._places, self._open = places, cache(_opened)
+
+    @classmethod
+    def of(cls, folder: Path) -> SafetensorsFiles:
+        """The files of a Hugging Face directory. Its index says which one holds a tensor."""
+        if (index := folder / INDEX).is_file():
+            places = json.loads(index.read_text())["weight_map"]
+            return cls({name: [folder / file] for name, file in places.items()})
+        return cls.joined(sorted(folder.glob("*.safetensors")))
+
+    @classmethod
+    def joined(cls, files: Iterable[Path]) -> SafetensorsFiles:
+        """`files` whose tensors of one name are one tensor."""
+        places: dict[str, list[Path]] = {}
+        for file in files:
+            for name in _opened(file).keys():  # noqa: SIM118 - it is no mapping
+                places.setdefault(name, []).append(file)
+        return cls(places)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all tensors."""
+        return self._places.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a whole tensor."""
+        shapes = [self._open(file).get_slice(name).get_shape() for file in self._places[name]]
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
+
+    def read(self, name: str, rows: slice = slice(None)) -> Tensor:
+        """These rows of a tensor; all of one without dimensions."""
+        files = [self._open(file) for file in self._places[name]]
+        if not self.shape(name):
+            whole: Tensor = files[0].get_tensor(name)
+            return whole
+        start, stop, _ = rows.indices(self.shape(name)[0])
+        found: list[Tensor] = []
+        for part in (file.get_slice(name) for file in files):
+            size = part.get_shape()[0]
+            found.append(part[min(max(start, 0), size) : min(max(stop, 0), size)])
+            start, stop = start - size, stop - size
+        return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def _opened(file: Path) -> Any:
+    opened: Any = safe_open(file, "pt")
+    return opened.__enter__()
