@@ -21,6 +21,9 @@ CONTRACT_LINES = 2200
 """More than a person reads in an hour. Tools that plugins share, and need not implement, stand beside it."""
 CORE_LINES = 14_000
 """A core that is small enough to know."""
+FSDP = ROOT / "plugins/trainers/fsdp/src/rlcore_fsdp"
+FSDP_LINES = 1500
+"""A trainer that one can read before changing it, without its planner."""
 SHARED = (*site_pages.PACKAGES, "rlcore_cli")
 COMMANDS = {"rlcore_cli.program"}
 """A plugin with a command may know what its context holds."""
@@ -116,6 +119,11 @@ def test_the_contract_can_be_read_in_an_hour(tmp_path: Path) -> None:
     assert code_lines(example) == 2
     assert sum(map(code_lines, API.glob("*.py"))) <= CONTRACT_LINES
     assert sum(map(code_lines, API.parent.rglob("*.py"))) <= CORE_LINES
+
+
+def test_the_trainer_over_transformers_stays_small() -> None:
+    files = [file for file in FSDP.rglob("*.py") if FSDP / "plan" not in file.parents]
+    assert 0 < sum(map(code_lines, files)) <= FSDP_LINES
 
 
 def test_without_the_cli_its_names_say_what_to_install(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rlcore_toolkit import SafetensorsFiles
 def test_an_index_says_which_file_holds_a_tensor(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "1.safetensors")
     save_file({"a": torch.zeros(2), "b": torch.zeros(2)}, tmp_path / "2.safetensors")
+    (tmp_path / "config.json").write_text("{}")
     index = {"weight_map": {"a": "1.safetensors", "c": "absent.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     files = SafetensorsFiles.of(tmp_path)

@@ -176,6 +176,7 @@ from .presets import (
     write_tiny_model as write_tiny_model,
 )
 from .process_group import (
+    current_device as current_device,
     join_group as join_group,
     leave_group as leave_group,
     random_states as random_states,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,10 @@ from rlcore import (
     AdapterSpec,
     ConversionReport,
     ModelError,
-    fp8_block,
     parse_json,
     shapes_in,
     torch_dtype,
 )
-from rlcore_toolkit.fp8 import FP8_DTYPE, dequantize_fp8
 from rlcore_toolkit.hf_directory import MAX_SHARD_BYTES
 from rlcore_toolkit.lora import linear_modules, with_product
 from rlcore_toolkit.safetensors_files import SafetensorsFiles
@@ -123,8 +121,9 @@ def write_merged(
     ]
 
     def tensors() -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in _tensors(base, [entry.name for entry in entries]):
-            weight = tensor if base_weight is None else base_weight(name, tensor)
+        files = SafetensorsFiles.of(base)
+        for name in (entry.name for entry in entries):
+            weight = files.full(name) if base_weight is None else base_weight(name, files.full(name))
             a, b = pairs.get(name.removesuffix(_WEIGHT), (None, None))
             whole = weight if a is None or b is None else with_product(weight.float(), a, b, spec.scale)
             yield name, whole.to(torch_dtype(dtype))
@@ -151,14 +150,3 @@ def read_adapter_config(folder: Path) -> AdapterSpec:
         dropout=float(config.get("lora_dropout", 0.0)),
         rslora=bool(config.get("use_rslora")),
     )
-
-
-def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors `names` of a directory, in this order; those in FP8 come as fp32."""
-    block = fp8_block(parse_json((path / "config.json").read_text()).get("quantization_config"))
-    files = SafetensorsFiles.of(path)
-    for name in names:
-        tensor = files.read(name)
-        if tensor.dtype == FP8_DTYPE and block is not None:
-            tensor = dequantize_fp8(tensor, files.read(name + FP8_SCALE_SUFFIX), block)
-        yield name, tensor

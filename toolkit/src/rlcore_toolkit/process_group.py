@@ -47,6 +47,13 @@ def join_group(
     )
 
 
+def current_device() -> torch.device:
+    """Where models and batches of this process are: its current GPU, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
 def leave_group(close: Callable[[], None] = lambda: None) -> None:
     """Leave together: wait for the others (30 s at most, then an error), then tear the group down.
 

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlcore import CheckpointError, LossResult, disk_sentence
+from rlcore_toolkit.process_group import current_device
 
 
 def rank_sums(
@@ -37,11 +38,11 @@ def rank_sums(
     return whole
 
 
-def rank_most(count: int, device: torch.device, group: dist.ProcessGroup | None = None) -> int:
+def rank_most(count: int, group: dist.ProcessGroup | None = None) -> int:
     """The largest `count` of the ranks of `group`."""
     if dist.get_world_size(group) == 1:
         return count
-    most = torch.tensor(count, device=device)
+    most = torch.tensor(count, device=current_device())
     dist.all_reduce(most, dist.ReduceOp.MAX, group=group)
     return int(most)
 

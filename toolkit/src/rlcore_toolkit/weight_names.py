@@ -65,6 +65,11 @@ class WeightNames:
         self.reading = self._reading(files, model.state_dict() if state is None else state)
 
     @property
+    def sources(self) -> dict[str, str]:
+        """Name in memory → name in the directory, of the tensors that come unchanged."""
+        return {one.first: one.sources[0][0] for one in self.reading if one.is_plain}
+
+    @property
     def carried(self) -> list[str]:
         """Names of what the directory has beside the decoder (a vision tower): it leaves as it came."""
         return [name for name in self.unknown if not _DRAFT.match(name)]

@@ -78,6 +78,7 @@ def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[
     [
         ("qwen3", 1, "bf16", (ADAPTER, FEW, ADAPTER), True, "none"),
         ("qwen3", 1, "bf16", (ADAPTER,), True, "nf4"),
+        ("qwen3", 1, "bf16", (ADAPTER,), True, "fp8"),
         pytest.param("qwen3", 1, "fp32", (), False, "none", marks=pytest.mark.full),
         pytest.param("qwen3", 2, "bf16", (), True, "none", marks=pytest.mark.full),
         pytest.param("gemma2", 2, "bf16", (ADAPTER, FEW), False, "nf4", marks=pytest.mark.full),
@@ -93,7 +94,7 @@ def test_bytes_are_those_of_a_real_step(
     quantize_base: str,
     tmp_path: Path,
 ) -> None:
-    if quantize_base != "none":
+    if quantize_base == "nf4":
         pytest.importorskip("bitsandbytes")
     logging.disable_progress_bar()
     config = AutoConfig.for_model(name, **SIZES, **MODELS[name])

@@ -60,7 +60,7 @@ BESIDE_A_FILE = {"config", "model", *MACHINES, "explain", "as_json"}
 @click.option(
     "--trainer.quantize-base",
     "quantize_base",
-    help="Hold the base of an adapter in four bits: nf4, with fsdp.",
+    help="Hold the base of an adapter in fewer bits, with fsdp: nf4 or fp8.",
 )
 @click.option("--tokens-per-rank", type=POSITIVE, help="Tokens of a micro-batch.  [default: 8192]")
 @click.option(

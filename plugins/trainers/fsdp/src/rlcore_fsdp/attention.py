@@ -88,17 +88,10 @@ def packed(lengths: Sequence[int], plain: str) -> Iterator[None]:
         _PLAIN.reset(tokens[1])
 
 
-def _mask(
-    kind: type[PackMask],
-    *,
-    mask_function: Callable[..., Tensor],
-    dtype: torch.dtype,
-    device: torch.device,
-    **others: Any,
-) -> PackMask:
-    if others.get("use_vmap"):
+def _mask(kind: type[PackMask], *, mask_function: Callable[..., Tensor], **options: Any) -> PackMask:
+    if options.get("use_vmap"):
         raise NoPackError("a mask of another form")
-    return kind(mask_function, dtype, device)
+    return kind(mask_function, options["dtype"], options["device"])
 
 
 def _attention(

@@ -16,22 +16,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from rlcore import ModelError, torch_dtype
 from rlcore_fsdp.shards import local, own_rows
-from rlcore_toolkit import SafetensorsFiles, WeightNames, decoder_config
+from rlcore_toolkit import FP8_DTYPE, SafetensorsFiles, WeightNames, current_device, decoder_config
 
 if TYPE_CHECKING:
-    from rlcore_fsdp.nf4 import Nf4Linear
+    from rlcore_fsdp.quantized import QuantizedLinear
 
 SCORE = "score.weight"
 """The value head, in memory and in the directory of a model that has one."""
-
-
-def place() -> torch.device:
-    """Where the models of this process are."""
-    return (
-        torch.device("cuda", torch.cuda.current_device())
-        if torch.cuda.is_available()
-        else torch.device("cpu")
-    )
 
 
 def empty_model(path: str, dtype: str, *, has_files: bool = True) -> PreTrainedModel:
@@ -139,7 +130,7 @@ def materialize(model: PreTrainedModel, device: torch.device) -> None:
 
 
 def fill(
-    model: PreTrainedModel, path: str, state: Mapping[str, Tensor], quantized: Mapping[str, Nf4Linear]
+    model: PreTrainedModel, path: str, state: Mapping[str, Tensor], quantized: Mapping[str, QuantizedLinear]
 ) -> WeightNames:
     """The weights of a directory, a tensor at a time, into `state`. ModelError where one is missing.
 
@@ -148,6 +139,10 @@ def fill(
     files = SafetensorsFiles.of(Path(path))
     names = WeightNames(model, files.names, state)
     filled: set[str] = set()
+    held = {source for name, source in names.sources.items() if name in quantized}
+
+    def read(source: str, rows: slice) -> Tensor:
+        return (files.read if source in held else files.full)(source, rows)
 
     def put(name: str, tensor: Tensor) -> None:
         target = local(state[name])
@@ -157,14 +152,16 @@ def fill(
             )
         if tensor.dtype.itemsize > 1 and not tensor.isfinite().all():
             raise ModelError(f"{path}: its weight {name!r} holds NaN or infinity.")
-        if name in quantized:
-            quantized[name].put(tensor.to(place(), target.dtype))
-        else:
+        if name not in quantized:
             target.copy_(tensor)
+        elif tensor.dtype == FP8_DTYPE:  # what the directory holds
+            quantized[name].put({"codes": tensor, "scales": files.scales(names.sources[name])})
+        else:
+            quantized[name].put(quantized[name].codec.encode(tensor.to(current_device(), target.dtype)))
         filled.add(name)
 
     with torch.no_grad():
-        for name, tensor in names.tensors(files.read, lambda name: own_rows(state[name])):
+        for name, tensor in names.tensors(read, lambda name: own_rows(state[name])):
             put(name, tensor)
     tied = set(getattr(model, "all_tied_weights_keys", {}))
     if missing := sorted(state.keys() - filled - tied - {SCORE}):

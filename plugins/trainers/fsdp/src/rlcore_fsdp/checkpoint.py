@@ -11,10 +11,8 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from rlcore import CheckpointError
-from rlcore_fsdp.shards import local
 from rlcore_toolkit import (
     SafetensorsFiles,
     random_states,
@@ -25,7 +23,7 @@ from rlcore_toolkit import (
 )
 
 FORMAT = 2
-STATE = "state.json"
+STATE, TENSORS, RANDOM = "state.json", "rank-{:05d}.safetensors", "random-{:05d}.pt"
 _DAMAGE = (OSError, SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError)
 
 
@@ -34,19 +32,15 @@ class StagedModel:
 
     def __init__(
         self,
-        state: Mapping[str, Tensor],
-        moments: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
         steps: int,
         group: dist.ProcessGroup | None,
         files: Callable[[Path], None] | None = None,
     ) -> None:
-        """`state`: name → tensor of the model. `moments`: KIND/NAME → as this rank holds it. `files`: writes
-        what else belongs there, on one rank.
+        """`tensors`: KIND/NAME → what this rank writes of it. `files`: writes what else belongs there, on one
+        rank.
         """
-        rank = dist.get_rank()
-        own = {name for name, tensor in state.items() if isinstance(tensor, DTensor) or not rank}
-        self._tensors = {f"weight/{name}": _copy(local(state[name])) for name in own}
-        self._tensors |= {key: _copy(one) for key, one in moments.items() if key.partition("/")[2] in own}
+        self._tensors = {key: one.detach().to("cpu", copy=True).contiguous() for key, one in tensors.items()}
         self._random, self._group, self._files = random_states(), group, files
         self._state = {"format": FORMAT, "ranks": dist.get_world_size(), "steps": steps}
 
@@ -58,10 +52,10 @@ class StagedModel:
     def _write(self, folder: Path) -> None:
         rank = dist.get_rank()
         try:
-            save_file(self._tensors, folder / _name(rank))
+            save_file(self._tensors, folder / TENSORS.format(rank))
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        write_tensors(folder / _random(rank), self._random)
+        write_tensors(folder / RANDOM.format(rank), self._random)
         if not rank and self._files is not None:
             self._files(folder)
         if not rank:
@@ -79,7 +73,7 @@ class SavedModel:
         if found != FORMAT:
             raise CheckpointError(f"{folder} has the format {found}, expected {FORMAT}.")
         with self._reading():
-            self._files = SafetensorsFiles.joined(folder / _name(rank) for rank in range(self.ranks))
+            self._files = SafetensorsFiles.joined(folder / TENSORS.format(rank) for rank in range(self.ranks))
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], has_optimizer: bool) -> None:
         """CheckpointError unless it is of a model with tensors of these names and shapes."""
@@ -101,7 +95,7 @@ class SavedModel:
     def restore_random(self) -> None:
         """The random states of this rank, if there were as many ranks."""
         if self.ranks == dist.get_world_size():
-            states = read_tensors(self._folder / _random(dist.get_rank()))
+            states = read_tensors(self._folder / RANDOM.format(dist.get_rank()))
             with self._reading():
                 set_random_states(states)
 
@@ -111,15 +105,3 @@ class SavedModel:
             yield
         except _DAMAGE as error:
             raise CheckpointError(f"{self._folder} cannot be read: {error}.") from error
-
-
-def _name(rank: int) -> str:
-    return f"rank-{rank:05d}.safetensors"
-
-
-def _random(rank: int) -> str:
-    return f"random-{rank:05d}.pt"
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True).contiguous()

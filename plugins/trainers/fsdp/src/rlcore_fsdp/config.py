@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rlcore import BASE, START, Ability, TrainerConfig
+from rlcore import BASE, START, Ability, TrainerConfig, fp8_block
 
 if TYPE_CHECKING:
     from rlcore import RunConfig
 
+FP8_BLOCK = (128, 128)
+"""Rows and columns of a weight in FP8 that share a scale, as published ones have it."""
 DRAFT_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "n_mtp_layers")
 """In config.json, how many layers for multi-token prediction there are."""
 
@@ -54,15 +56,16 @@ class FsdpConfig(TrainerConfig):
         False, description="keep the optimizer's state in host memory and step there; for GPUs"
     )
 
-    quantize_base: Literal["none", "nf4"] = Field(
-        "none", description="hold the frozen matrices beside an adapter in four bits a number (QLoRA)"
+    quantize_base: Literal["none", "nf4", "fp8"] = Field(
+        "none",
+        description="hold the frozen matrices beside an adapter in four bits (QLoRA) or in FP8",
     )
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """A quantized base is frozen, and other numbers than those of the directory."""
         if self.quantize_base == "none":
             return
-        if complaint := nf4_complaint():
+        if self.quantize_base == "nf4" and (complaint := nf4_complaint()):
             yield complaint
         if not run.lora.is_on:
             yield (
@@ -95,10 +98,12 @@ class FsdpConfig(TrainerConfig):
         self, run: RunConfig, fields: Mapping[str, Any], hf_config: Mapping[str, Any]
     ) -> Iterable[str]:
         """transformers must know the architecture, as a causal language model, and its weights be plain."""
-        if "quantization_config" in hf_config:
+        found, is_fp8 = hf_config.get("quantization_config"), self.quantize_base == "fp8"
+        if found is not None and not (is_fp8 and fp8_block(found) == FP8_BLOCK):
             yield (
                 "--model: found quantized weights (quantization_config), which the trainer 'fsdp' does not "
-                "train; expected a directory in bf16 or fp32."
+                "train; expected a directory in bf16 or fp32, or in FP8 with a weight_block_size of "
+                f"{list(FP8_BLOCK)} under an adapter and --trainer.quantize-base fp8."
             )
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 

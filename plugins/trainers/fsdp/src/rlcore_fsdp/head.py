@@ -11,8 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlcore import ModelError
-from rlcore_fsdp.build import place
-from rlcore_toolkit import MOST_LOGITS, MOST_ON_HOST, HiddenRows, Logits
+from rlcore_toolkit import MOST_LOGITS, MOST_ON_HOST, HiddenRows, Logits, current_device
 
 After = Callable[[Tensor], Tensor]
 """From what the output layer gives, [n, V], to the logits: a scale, a soft cap."""
@@ -23,7 +22,7 @@ class Head:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.layer: Any = model.get_output_embeddings()
-        self.most = MOST_ON_HOST if place().type == "cpu" else MOST_LOGITS
+        self.most = MOST_ON_HOST if current_device().type == "cpu" else MOST_LOGITS
         self._after = _after(model)
 
     def logits(self, hidden_nH: Tensor) -> Logits:

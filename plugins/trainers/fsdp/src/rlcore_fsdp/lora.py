@@ -24,7 +24,6 @@ from rlcore_toolkit import (
     published_adapter,
     read_adapter,
     with_product,
-    write_adapter,
 )
 
 Read = Callable[[Tensor], Tensor]
@@ -42,7 +41,7 @@ FIRST = "default"
 def modules_in_memory(model: PreTrainedModel, path: str, spec: AdapterSpec) -> dict[str, str]:
     """Module in the files → module of `model`, of all that `spec` targets. ConfigError."""
     names = WeightNames(model, SafetensorsFiles.of(Path(path)).names)
-    places = {one.sources[0][0]: one.first for one in names.reading if one.is_plain}
+    places = {source: name for name, source in names.sources.items()}
     found: dict[str, str] = {}
     for module in adapted_modules(Path(path), spec):
         place = places.get(f"{module}.weight", "").removesuffix(".weight")
@@ -96,10 +95,10 @@ class Adapter:
     """The adapter of a model, whose weights are on the meta device until `fill`."""
 
     def __init__(
-        self, model: PreTrainedModel, places: Mapping[str, str], path: str, spec: AdapterSpec, name: str
+        self, model: PreTrainedModel, places: Mapping[str, str], spec: AdapterSpec, name: str
     ) -> None:
         """`places`: the modules in memory (`modules_in_memory`). `name`: of the adapter there."""
-        self.spec, self._path, self._name, self._model = spec, path, name, model
+        self.spec, self._name, self._model = spec, name, model
         self._layers = layers = inject(model, places, spec, name)
         self.select()
         self._of = {f"{place}.weight": layers[module] for module, place in places.items()}
@@ -171,7 +170,3 @@ class Adapter:
     def held(self) -> list[Tensor]:
         """What this rank holds of the parameters."""
         return [local(one) for one in self.tensors.values()]
-
-    def write(self, folder: Path, tensors: Mapping[str, Tensor]) -> None:
-        """PEFT's files of these whole tensors."""
-        write_adapter(folder, self.spec, Path(self._path), tensors)

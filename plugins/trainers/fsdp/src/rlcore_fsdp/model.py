@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from rlcore import (
     AdapterSpec,
@@ -25,30 +26,31 @@ from rlcore import (
     TrainBatch,
     torch_dtype,
 )
-from rlcore_fsdp.build import divide, empty_model, fill, materialize, place, plain_state
+from rlcore_fsdp.build import divide, empty_model, fill, materialize, plain_state
 from rlcore_fsdp.checkpoint import SavedModel, StagedModel
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.kernels import use_kernels
 from rlcore_fsdp.net import Net
 from rlcore_fsdp.optimizer import Optimizer
-from rlcore_fsdp.packs import Pack, pack
+from rlcore_fsdp.packs import Pack
+from rlcore_fsdp.quantized import quantize
 from rlcore_fsdp.shards import local, own_rows, whole
 from rlcore_toolkit import (
-    Bins,
     HostWeights,
     ModelOffload,
     SafetensorsFiles,
+    current_device,
     in_order,
     learning_rate,
     loss_sums,
     rank_bins,
     rank_most,
     rank_sums,
+    write_adapter,
 )
 
 if TYPE_CHECKING:
     from rlcore_fsdp.lora import Adapter
-    from rlcore_fsdp.nf4 import Nf4Linear
 
 Score = Callable[[Mapping[str, Tensor], TrainBatch], LossResult]
 """From the outputs of a micro-batch and its samples to their loss."""
@@ -72,24 +74,25 @@ class Model:
         """
         self.settings, self._writers, self._path = spec.optimizer, writers, Path(spec.model.path)
         self._is_guest = False
-        model = self._prepare(empty_model(spec.model.path, spec.model.dtype))
+        model = empty_model(spec.model.path, spec.model.dtype)
+        self._prepare(model)
         self.dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
         self.adapter, self._further = self._adapted(model, spec, further)
         adapters = [one for one in (self.adapter, *self._further.values()) if one]
-        self.quantized = self._quantized(model, config)
-        if spec.model.dtype == "fp32" and place().type == "cpu":
+        self.quantized = quantize(model, config.quantize_base) if self.adapter else {}
+        if spec.model.dtype == "fp32" and current_device().type == "cpu":
             use_kernels(model)
         divide(
             model,
             torch_dtype(spec.model.dtype),
-            place(),
+            current_device(),
             trains=self.settings is not None,
             adapter=[one for adapter in adapters for one in adapter.tensors.values()] if adapters else None,
         )
         recompute = config.recompute and spec.optimizer is not None
         draws = any(adapter.spec.dropout > 0 for adapter in adapters)
         self.net = Net(model, recompute=recompute, is_exact=spec.model.dtype == "fp32", draws=draws)
-        materialize(model, place())
+        materialize(model, current_device())
         self._before_weights(model)
         state = plain_state(model)
         self.names = fill(model, spec.model.path, state, self.quantized)
@@ -106,7 +109,10 @@ class Model:
         self.state = {name: one for name, one in plain_state(model).items() if name not in tied}
         self._writing = self.names.writing(self.state.keys())
         parameters = dict(model.named_parameters())
-        self.view = self._show(model, parameters, spec)
+        view = ModelView(modules=[model], parameters=parameters, names=frozenset(parameters))
+        self.view = view if spec.hooks else None
+        for hook in spec.hooks:
+            hook.built(view)
         self._away = ModelOffload()
         self._optimizers: list[Optimizer] = []
         """That of this model, and those of policies that share it."""
@@ -149,10 +155,8 @@ class Model:
         """Take over the weights of `policy`. No collective."""
         with torch.no_grad():
             for name, tensor in self.state.items():
-                if policy.adapter is None:
-                    local(tensor).copy_(local(policy.state[name]))
-                else:
-                    local(tensor).copy_(policy._gathered(name)[own_rows(tensor)])
+                adapted = policy._gathered(name)[own_rows(tensor)] if policy.adapter else None
+                local(tensor).copy_(local(policy.state[name]) if adapted is None else adapted)
 
     def sleep(self, what: SleepLevel) -> int:
         """Give up memory as `rlcore.Sleeper` says. No collective.
@@ -162,7 +166,8 @@ class Model:
         if self._is_guest:  # the model that it shares sleeps for both
             return 0
         what = "all" if what == "publish" else what
-        weights, here = (local(tensor) for tensor in self._held()), place().type
+        model, here = self.net.model, current_device().type
+        weights = [local(tensor) for tensor in (*model.parameters(), *model.buffers())]
         moments = [moment for one in self._optimizers for moment in one.moments().values()]
         gradients = [gradient for one in self._optimizers for gradient in one.gradients()]
         states = (moment for moment in moments if moment.device.type == here)
@@ -175,48 +180,40 @@ class Model:
 
     def stage(self) -> StagedModel:
         """A copy of what `load` needs, in host memory."""
-        moments = {} if self.optimizer is None else self.optimizer.moments()
-        return StagedModel(self.kept, moments, self.steps, self._writers, self._files())
+        is_first = not dist.get_rank()  # it writes what every rank has
+        own = {key: one for key, (one, of) in self._saved().items() if is_first or isinstance(of, DTensor)}
+        return StagedModel(own, self.steps, self._writers, self._files())
 
     def load(self, folder: Path) -> None:
         """Go on where `stage` was called. CheckpointError."""
-        saved, tensors = SavedModel(folder), {f"weight/{name}": local(one) for name, one in self.kept.items()}
+        saved = SavedModel(folder)
         saved.check({name: tuple(one.shape) for name, one in self.kept.items()}, self.optimizer is not None)
-        if self.optimizer is not None:
-            tensors |= self.optimizer.moments()
         with torch.no_grad():
-            for key, tensor in tensors.items():
-                tensor.copy_(saved.read(key, own_rows(self.kept[key.partition("/")[2]])))
+            for key, (tensor, of) in self._saved().items():
+                tensor.copy_(saved.read(key, own_rows(of)))
         if self.optimizer is not None:
             self.optimizer.went(saved.steps)
             saved.restore_random()
         self.steps = saved.steps
 
-    def _prepare(self, model: Any) -> Any:
-        """The model as the role needs it, before it has memory."""
-        return model
+    def _saved(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """KIND/NAME → what this rank holds of it, and the tensor of the model that it is about."""
+        held = {} if self.optimizer is None else self.optimizer.moments()
+        held |= {f"weight/{name}": local(one) for name, one in self.kept.items()}
+        return {key: (one, self.kept[key.partition("/")[2]]) for key, one in held.items()}
+
+    def _prepare(self, model: Any) -> None:
+        """Make the model what the role needs, before it has memory."""
 
     def _before_weights(self, model: Any) -> None:
         """The weights that no directory has."""
-
-    def _show(self, model: Any, parameters: Mapping[str, nn.Parameter], spec: RoleSpec) -> ModelView | None:
-        if not spec.hooks:
-            return None
-        view = ModelView(modules=[model], parameters=parameters, names=frozenset(parameters))
-        for hook in spec.hooks:
-            hook.built(view)
-        return view
-
-    def _held(self) -> Iterator[Tensor]:
-        yield from self.net.model.parameters()
-        yield from self.net.model.buffers()
 
     def _gathered(self, name: str) -> Tensor:
         if (layer := self.quantized.get(name)) is None:
             weight = self._whole(self.state[name], self.dtypes[name])
         else:
             with self._away.lent(layer.buffers()):
-                weight = layer.whole()
+                weight = layer.weight
         return weight if self.adapter is None else self.adapter.merged(name, weight, self._whole)
 
     def _whole(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -239,44 +236,26 @@ class Model:
         places = {name: modules_in_memory(model, path, one) for name, one in specs.items()}
         # PEFT joins names with dots, and parameters of a module must not be told apart by one
         made = {
-            name: Adapter(model, places[name], path, one, name.replace(".", "_"))
-            for name, one in specs.items()
+            name: Adapter(model, places[name], one, name.replace(".", "_")) for name, one in specs.items()
         }
         return made.pop(FIRST), made
-
-    def _quantized(self, model: Any, config: FsdpConfig) -> Mapping[str, Nf4Linear]:
-        if self.adapter is None or config.quantize_base == "none":
-            return {}
-        from rlcore_fsdp.nf4 import quantize  # bitsandbytes need not be there
-
-        return quantize(model)
 
     def _files(self) -> Callable[[Path], None] | None:
         """What writes the adapter's files. Collective."""
         if self.adapter is None:
             return None
         tensors = {name: whole(one).cpu().clone() for name, one in self.adapter.tensors.items()}
-        return partial(self.adapter.write, tensors=tensors)
-
-    def _select(self, *, trains: bool) -> None:
-        """Compute with the adapter of this policy."""
-        if self.adapter is not None:
-            self.adapter.select(drops_out=trains)
-
-    def _bins(self, batch: TrainBatch, tokens_per_rank: int) -> Bins:
-        return rank_bins(batch, tokens_per_rank, lambda count: rank_most(count, place()), self.longest)
-
-    def _pack(self, batch: TrainBatch, samples: list[int]) -> Pack:
-        return pack(batch, samples, place(), in_one_row=self.net.in_one_row)
+        return partial(write_adapter, spec=self.adapter.spec, base=self._path, tensors=tensors)
 
     def _columns(self, batch: TrainBatch, tokens_per_rank: int, read: Reader) -> dict[str, Tensor]:
         """What `read` says of the response tokens, in the batch's order, on the CPU."""
-        self._select(trains=False)
-        bins = self._bins(batch, tokens_per_rank)
+        if self.adapter is not None:
+            self.adapter.select()
+        bins = rank_bins(batch, tokens_per_rank, rank_most, self.longest)
         found: list[Mapping[str, Tensor]] = []
         with torch.no_grad():
             for samples in bins:
-                part = self._pack(batch, samples)
+                part = self.net.pack(batch, samples)
                 outputs = self.net(part, partial(read, part))
                 found.append({name: one[: part.targets.numel()].cpu() for name, one in outputs.items()})
         self.net.rest()
@@ -285,17 +264,19 @@ class Model:
     def _fit(self, batch: TrainBatch, tokens_per_rank: int, read: Reader, score: Score) -> StepResult:
         """One optimizer step, under the rules of `Policy.train`."""
         assert self.optimizer is not None, "a frozen model is not trained"
-        self._select(trains=True)
+        if self.adapter is not None:
+            self.adapter.select(drops_out=True)
         for one in self._optimizers:  # FSDP makes the gradients of all adapters in one buffer
             one.forget_gradients()
-        sums = [self._backward(batch, samples, read, score) for samples in self._bins(batch, tokens_per_rank)]
-        return self._step(rank_sums(sums, place()))
+        bins = rank_bins(batch, tokens_per_rank, rank_most, self.longest)
+        sums = [self._backward(batch, samples, read, score) for samples in bins]
+        return self._step(rank_sums(sums, current_device()))
 
     def _backward(
         self, batch: TrainBatch, samples: list[int], read: Reader, score: Score
     ) -> dict[str, Tensor]:
         """The gradients of a micro-batch; its sums."""
-        part = self._pack(batch, samples)
+        part = self.net.pack(batch, samples)
         outputs = self.net(part, partial(read, part))
         count, output = part.targets.numel(), next(iter(outputs.values()))
         total, sums = loss_sums(output[:count], lambda: score(outputs, part.part))

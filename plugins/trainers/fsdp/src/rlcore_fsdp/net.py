@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 
 from rlcore import ModelError, TrainBatch
 from rlcore_fsdp import attention
-from rlcore_fsdp.build import blocks_of, place
+from rlcore_fsdp.build import blocks_of
 from rlcore_fsdp.packs import Pack, pack
+from rlcore_toolkit import current_device
 
 Read = Callable[[Tensor], Mapping[str, Tensor]]
 """From the hidden states [n, H] that predict response tokens to outputs of n tokens."""
@@ -49,6 +50,10 @@ class Net:
         """What `read` says of the hidden states that predict; of one row where there is none. Collective."""
         outputs: Mapping[str, Tensor] = self.model(part, read)
         return outputs
+
+    def pack(self, batch: TrainBatch, samples: Sequence[int]) -> Pack:
+        """The micro-batch of these `samples`, as the model reads it."""
+        return pack(batch, samples, current_device(), in_one_row=self.in_one_row)
 
     def rest(self) -> None:
         """After forwards without a backward: give up what FSDP2 has gathered."""
@@ -114,12 +119,12 @@ class Net:
         return f"in a pack its hidden states differ by {max(gap, leak):.2g}"
 
     def _hidden(self, batch: TrainBatch) -> Tensor:
-        part = pack(batch, range(len(batch)), place(), in_one_row=self.in_one_row)
+        part = self.pack(batch, range(len(batch)))
         return self(part, lambda hidden: {"hidden": hidden})["hidden"].float()
 
     def _whole(self, tokens: Tensor) -> Tensor:
         """The hidden states of one sequence but its last token, by transformers' own attention."""
-        states: Tensor = self.model(tokens[None].to(place()), None)[0, :-1].float()
+        states: Tensor = self.model(tokens[None].to(current_device()), None)[0, :-1].float()
         return states
 
     def _forward(self, part: Any, read: Read | None) -> Any:

@@ -29,7 +29,8 @@ class Optimizer:
     ) -> None:
         """`parameters`: those that train. `on_host`: state and step are in host memory."""
         self._parameters, self._on_host = dict(parameters), on_host
-        self._masters = {name: self._master(one) for name, one in parameters.items()}
+        held = {name: local(one).detach() for name, one in parameters.items()}
+        self._masters = {n: one.to("cpu", copy=True) if on_host else one for n, one in held.items()}
         matrices = [self._masters[name] for name, one in parameters.items() if one.dim() > 1]
         others = [self._masters[name] for name, one in parameters.items() if one.dim() < 2]
         self._adam = torch.optim.AdamW(
@@ -102,7 +103,3 @@ class Optimizer:
             self._adam.state[master]["step"].fill_(steps)
             if self._on_host:
                 master.copy_(local(self._parameters[name]).detach())
-
-    def _master(self, parameter: nn.Parameter) -> Tensor:
-        mine = local(parameter).detach()
-        return mine.to("cpu", copy=True) if self._on_host else mine

@@ -10,11 +10,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlcore import POLICY, DataRank, ModelKind, Rendezvous, RoleSpec
-from rlcore_fsdp.build import place
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.roles import LanguageModel, ValueModel
 from rlcore_fsdp.shards import local
-from rlcore_toolkit import HostWeights, SwappedModel, join_group, leave_group, set_seeds
+from rlcore_toolkit import HostWeights, SwappedModel, current_device, join_group, leave_group, set_seeds
 
 
 class FsdpRank:
@@ -27,7 +26,9 @@ class FsdpRank:
         self._config = config
         # checkpoints are written beside the training, whose collectives must not mix with theirs
         self._writers = dist.new_group(backend="gloo")
-        self.data = DataRank(number=dist.get_rank(), group=dist.new_group(backend="gloo"), device=place())
+        self.data = DataRank(
+            number=dist.get_rank(), group=dist.new_group(backend="gloo"), device=current_device()
+        )
 
     def build(self, roles: Mapping[str, RoleSpec]) -> Mapping[str, Any]:
         """The model of each role."""

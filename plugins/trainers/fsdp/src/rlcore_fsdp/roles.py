@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rlcore import LossResult, PolicyLoss, StepResult, TokenOutputs, TrainBatch, ValueFunction
+from rlcore import PolicyLoss, StepResult, TokenOutputs, TrainBatch, ValueFunction
 from rlcore_fsdp.build import SCORE
 from rlcore_fsdp.head import Head
 from rlcore_fsdp.model import Model
@@ -26,11 +26,12 @@ class LanguageModel(Model):
     @property
     def start(self) -> BareModel | SwappedModel:
         """The policy with its first adapter; with B of zeros that is none."""
-        return SwappedModel(self, self.first_adapter, _adapter) if self.first_adapter else self.base
+        if self.first_adapter is None:
+            return self.base
+        return SwappedModel(self, self.first_adapter, lambda policy: policy.adapter.held())
 
-    def _prepare(self, model: Any) -> Any:
+    def _prepare(self, model: Any) -> None:
         self.head = Head(model)
-        return model
 
     def forward(
         self,
@@ -74,10 +75,9 @@ class LanguageModel(Model):
                 logits, part, temperature, entropy=entropy, entropy_grad=entropy_grad, ids=ids
             )
 
-        def score(outputs: Mapping[str, Tensor], part: TrainBatch) -> LossResult:
-            return loss(TokenOutputs(**outputs), part)
-
-        return self._fit(batch, tokens_per_rank, read, score)
+        return self._fit(
+            batch, tokens_per_rank, read, lambda outputs, part: loss(TokenOutputs(**outputs), part)
+        )
 
 
 class BareModel:
@@ -93,15 +93,10 @@ class BareModel:
             return self._policy.forward(batch, **options)
 
 
-def _adapter(policy: LanguageModel) -> list[Tensor]:
-    assert policy.adapter is not None
-    return policy.adapter.held()
-
-
 class ValueModel(Model):
     """A critic: one value for each token. Its head is zero at first, unless the directory has one."""
 
-    def _prepare(self, model: Any) -> Any:
+    def _prepare(self, model: Any) -> None:
         output = model.get_output_embeddings()
         [name] = [name for name, module in model._modules.items() if module is output]
         model._modules[name] = None
@@ -110,7 +105,6 @@ class ValueModel(Model):
         model.score = nn.Linear(
             output.weight.shape[1], 1, bias=False, device="meta", dtype=output.weight.dtype
         )
-        return model
 
     def _before_weights(self, model: Any) -> None:
         nn.init.zeros_(model.get_parameter(SCORE))
@@ -121,11 +115,9 @@ class ValueModel(Model):
 
     def fit(self, batch: TrainBatch, loss: ValueFunction, *, tokens_per_rank: int) -> StepResult:
         """One optimizer step, as `rlcore.ValueModel` has it."""
-
-        def score(outputs: Mapping[str, Tensor], part: TrainBatch) -> LossResult:
-            return loss(outputs["values"], part)
-
-        return self._fit(batch, tokens_per_rank, self._values, score)
+        return self._fit(
+            batch, tokens_per_rank, self._values, lambda outputs, part: loss(outputs["values"], part)
+        )
 
     def _values(self, part: Pack, hidden_nH: Tensor) -> Mapping[str, Tensor]:
         values: Tensor = self.net.model.score(hidden_nH)[:, 0].float()

@@ -13,10 +13,8 @@ def local(tensor: Tensor) -> Tensor:
 
 def whole(tensor: Tensor) -> Tensor:
     """All of `tensor`, detached. Collective where it is sharded."""
-    if not isinstance(tensor, DTensor):
-        return tensor.detach()
-    gathered: Tensor = tensor.full_tensor().detach()
-    return gathered
+    found: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return found.detach()
 
 
 def own_rows(tensor: Tensor) -> slice:

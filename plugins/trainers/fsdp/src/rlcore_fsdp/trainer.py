@@ -52,9 +52,9 @@ class FsdpTrainer:
         spec, empty = adapter_of(run, Path(model.path)), empty_model(model.path, model.dtype)
         modules_in_memory(empty, model.path, spec)
         if self.config.quantize_base != "none":
-            from rlcore_fsdp.nf4 import rounding
+            from rlcore_fsdp.quantized import rounding
 
-            rounding(empty, model.path)
+            rounding(empty, model.path, self.config.quantize_base)
         return spec
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> FsdpRank:
@@ -76,9 +76,9 @@ class FsdpTrainer:
             spec, base = source.spec, None
             if self.config.quantize_base != "none":
                 from rlcore_fsdp.build import empty_model
-                from rlcore_fsdp.nf4 import rounding
+                from rlcore_fsdp.quantized import rounding
 
-                base = rounding(empty_model(spec.path, spec.dtype), spec.path)
+                base = rounding(empty_model(spec.path, spec.dtype), spec.path, self.config.quantize_base)
             return write_merged(Path(spec.path), source.folder, out, spec.dtype, advance, base_weight=base)
         from rlcore_fsdp.convert import to_hf
 

@@ -29,6 +29,7 @@ from rlcore_fsdp.net import Net
 from rlcore_fsdp.optimizer import MOMENTS
 from rlcore_fsdp.packs import Pack, pack
 from rlcore_fsdp.plan.live import LiveBytes
+from rlcore_fsdp.quantized import quantize
 from rlcore_fsdp.roles import token_outputs
 from rlcore_fsdp.shards import local
 from rlcore_toolkit import MOST_LOGITS, is_adaptable, targeted
@@ -105,10 +106,7 @@ def taken(step: Step) -> Taken:
     head.most = MOST_LOGITS  # the plan is of GPUs
     adapters, facts["slot"] = _adapted(model, step) if step.adapters else ((), 0)
     facts["adapted"] = sum(one.numel() for one in adapters)
-    if step.quantize_base != "none":
-        from rlcore_fsdp.nf4 import quantize  # bitsandbytes need not be there
-
-        quantize(model)
+    quantize(model, step.quantize_base)
     with _ranks(step.ranks):
         divide(model, torch_dtype(step.dtype), CPU, trains=True, adapter=adapters or None)
         live = LiveBytes(one for one in model.buffers() if not one.is_meta)

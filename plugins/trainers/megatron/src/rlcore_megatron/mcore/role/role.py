@@ -360,7 +360,7 @@ class Role:
     def _agree(self, count: int) -> int:
         """The micro-batches of every rank, where this one needs `count`."""
         # Ranks that share experts meet in each micro-batch; one with fewer would make the rest wait.
-        count = rank_most(count, device(), mpu.get_data_parallel_group())
+        count = rank_most(count, mpu.get_data_parallel_group())
         if len(self.models) > 1:  # the interleaved schedule takes whole rounds of the pipeline
             stages = mpu.get_pipeline_model_parallel_world_size()
             count = -(-count // stages) * stages
