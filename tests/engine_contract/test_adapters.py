@@ -95,10 +95,10 @@ async def test_an_adapter_answers_as_transformers_does(
             assert list(await client.score(PROMPT)) == pytest.approx(expected.tolist(), abs=TOLERANCE)
             # in one batch
             (own,), (other,) = await together(
-                client.generate(request_of(GREEDY, adapter=name)) for name in ("", "opponent")
+                client.generate(request_of(GREEDY, policy=name)) for name in ("", "opponent")
             )
             assert own.spans == (Span(start=0, version=version),)
             assert gap(policy, own) < TOLERANCE
             assert gap(frozen, other) < TOLERANCE < gap(policy, other)
         with pytest.raises(EngineError, match="nobody"):
-            await client.generate(request_of(GREEDY, adapter="nobody"))
+            await client.generate(request_of(GREEDY, policy="nobody"))

@@ -53,9 +53,9 @@ class Engine(Model):
         }
         self.adapter = new[self.fault]
 
-    async def score(self, token_ids: Sequence[int], adapter: str) -> list[float]:
+    async def score(self, token_ids: Sequence[int], policy: str) -> list[float]:
         assert tuple(token_ids) == IDS
-        return self.model.log_probs(self.others.get(adapter, self.adapter))
+        return self.model.log_probs(self.others.get(policy, self.adapter))
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ async def test_a_server_of_another_kind_is_told(said: object, shown: str) -> Non
                 await ask()
 
 
-@pytest.mark.parametrize("field", [{"media": ("sha256:1",)}, {"adapter": "french"}])
+@pytest.mark.parametrize("field", [{"media": ("sha256:1",)}, {"policy": "french"}])
 async def test_what_no_engine_takes_is_refused(field: dict[str, Any]) -> None:
     async with serving({}) as client:
         with pytest.raises(EngineError, match=f"takes no {next(iter(field))}"):

@@ -235,10 +235,10 @@ def test_prompts_name_the_policies_of_the_run() -> None:
 
 
 def test_a_frozen_adapter_may_sample_what_is_not_trained_on() -> None:
-    frozen = (Span(start=0, version=0, adapter="frozen"),)
+    frozen = (Span(start=0, version=0, policy="frozen"),)
     masked = of_three(1, spans=frozen, loss_mask=(0, 0), log_probs=(0.0, 0.0))
     check_generated("even", [[masked]], [masked], vocabulary=9)
-    assert (masked.adapters, masked.policy) == (frozenset(), "frozen")
+    assert (masked.policies, masked.policy) == (frozenset(), "frozen")
     live = of_three(1, spans=frozen)
     with pytest.raises(PluginError, match="with live tokens of 'frozen'"):
         check_generated("odd", [[live]], [live], vocabulary=9)

@@ -8,7 +8,7 @@ from rlcore import Completion, Request, Span
 Decode = Callable[[Sequence[int]], str]
 
 RequestKey = tuple[str, int, tuple[int, ...], int, str]
-"""The identity of a request: rid, seed, prompt, number of samples and adapter."""
+"""The identity of a request: rid, seed, prompt, number of samples and policy."""
 
 INTERRUPTED = "abort"
 """The finish reason of a completion that will be continued."""
@@ -40,7 +40,7 @@ class Partial:
 
 def request_key(request: Request) -> RequestKey:
     """The identity by which a generator that runs again finds the answers to a request that it repeats."""
-    return request.rid, request.seed, tuple(request.input_ids), request.n, request.adapter
+    return request.rid, request.seed, tuple(request.input_ids), request.n, request.policy
 
 
 def without_unread_text(completion: Completion) -> Completion:

@@ -39,17 +39,17 @@ class Trajectory:
     """
 
     def __init__(
-        self, ctx: GenerationContext, sample: Sample, used: int = 0, turns: int = 0, adapter: str = ""
+        self, ctx: GenerationContext, sample: Sample, used: int = 0, turns: int = 0, policy: str = ""
     ) -> None:
         """`used`: tokens that count towards the limit already, because the generator has added them to the
         prompt. `turns`: answers of the sample's earlier trajectories, where it has several, as of two agents:
-        their requests and seeds must differ. `adapter`: which policy answers (`Request.adapter`).
+        their requests and seeds must differ. `policy`: which one answers (`Request.policy`).
         """
         self._ctx = ctx
         self._sample = sample
         self._limit = ctx.sampling.max_tokens - used
         self._turns = turns
-        self._adapter = adapter
+        self._policy = policy
 
     @property
     def turns(self) -> int:
@@ -81,7 +81,7 @@ class Trajectory:
             seed=turn_seed(sample.seed, self._turns),
             rid=rid,
             sampling=replace(self._ctx.sampling, max_tokens=left),
-            adapter=self._adapter,
+            policy=self._policy,
         )
         self._turns += 1
         self._append(done.token_ids, 1, done.log_probs, done.spans)

@@ -43,7 +43,7 @@ class EngineLaunch:
     adapter: AdapterSpec | None = None
     """The adapter that publications carry, beside the model, which stays as it is; None: whole weights."""
     policies: Mapping[str, AdapterSpec] = field(default_factory=dict)
-    """Those of further policies, by the names that requests give (`Request.adapter`)."""
+    """Those of further policies, by the names that requests give (`Request.policy`)."""
     node: int = 0
     """The number of this host, of an engine on several."""
     meeting: str | None = None

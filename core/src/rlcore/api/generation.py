@@ -52,8 +52,8 @@ class Request:
     """Images, video or sound of the prompt, not by value: the hash of the content of each. An engine that
     cannot read them refuses the request.
     """
-    adapter: str = ""
-    """The name of an adapter that answers: another policy of the run (`[policy.NAME]`), or one that the
+    policy: str = ""
+    """The name of the policy that answers: another one of the run (`[policy.NAME]`), or one that the
     engine was started with; it refuses any other. Empty: the run's own policy.
     """
 
@@ -138,12 +138,12 @@ class GenerationContext(Protocol):
         seed: int,
         rid: str,
         sampling: Sampling | None = None,
-        adapter: str = "",
+        policy: str = "",
     ) -> Sequence[Completion]:
         """The short form of `generate`: `n` completions of one prompt.
 
         `seed`: usually `sample.seed`, and another one for each further request. `sampling`: in place of the
-        context's. `adapter`: as in a `Request`.
+        context's. `policy`: as in a `Request`.
         """
 
     async def generate(self, request: Request) -> Sequence[Completion]:

@@ -53,7 +53,7 @@ class GeneratorConfig(PartConfig):
 
     @property
     def policy_advice(self) -> str | None:
-        """What to change so that its requests name policies (`Request.adapter`); None: they may already.
+        """What to change so that its requests name policies (`Request.policy`); None: they may already.
 
         rlcore refuses `[policy.NAME]` with it. A generator whose config has another base may name them.
         """

@@ -105,12 +105,12 @@ RECORDED = -1
 class Span:
     """From response token `start` on, tokens were sampled with weight version `version`.
 
-    `adapter`: the one that sampled them (`Request.adapter`); empty: the run's own policy.
+    `policy`: the one that sampled them (`Request.policy`); empty: the run's own policy.
     """
 
     start: int
     version: int
-    adapter: str = ""
+    policy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,19 +243,19 @@ class Sample:
         return self.rollout_id.startswith((EVALUATION, BASELINE))
 
     @property
-    def adapters(self) -> frozenset[str]:
-        """The adapters that sampled live tokens, of which there may be one."""
+    def policies(self) -> frozenset[str]:
+        """The policies that sampled live tokens, of which there may be one."""
         ends = [*(span.start for span in self.spans), len(self.response_ids)][1:]
         runs = zip(self.spans, ends, strict=True)
-        return frozenset(span.adapter for span, end in runs if any(self.loss_mask[span.start : end]))
+        return frozenset(span.policy for span, end in runs if any(self.loss_mask[span.start : end]))
 
     @property
     def policy(self) -> str:
         """The name of the policy that is trained on it (`[policy.NAME]`); empty: the run's own.
 
-        Without live tokens, the adapter that sampled it all the same, which may be none of the run's.
+        Without live tokens, the one that sampled it all the same, which may be none of the run's.
         """
-        return next(iter((*self.adapters, *(span.adapter for span in self.spans))), "")
+        return next(iter((*self.policies, *(span.policy for span in self.spans))), "")
 
     @property
     def versions(self) -> frozenset[int]:

@@ -45,7 +45,7 @@ class AdapterProbe:
 
     async def check(self, client: EngineClient) -> None:
         """LogProbGapError where the engine has other log-probs than the trainer, and what these are."""
-        found = await client.score(self.token_ids, adapter=self.adapter)
+        found = await client.score(self.token_ids, policy=self.adapter)
         gap, effect = _apart(found, self._policy), _apart(self._policy, self._base)
         self._gaps.append(gap)
         if gap <= self.noise + min(SHARE * effect, self.bound):  # NaN fails it

@@ -109,29 +109,27 @@ class EngineClient:
             self._running[request.rid] = _as_list(body["rid"])
             try:
                 async for event in self._http.events(GENERATE, body, timeout_s=self._timeout_s):
-                    yield self._completion(
-                        event, prompt_tokens=len(request.input_ids), adapter=request.adapter
-                    )
+                    yield self._completion(event, prompt_tokens=len(request.input_ids), policy=request.policy)
             finally:
                 del self._running[request.rid]
 
-    async def score(self, token_ids: Sequence[int], *, start: int = 1, adapter: str = "") -> PackedFloats:
+    async def score(self, token_ids: Sequence[int], *, start: int = 1, policy: str = "") -> PackedFloats:
         """log p(token i | tokens before i) for i = `start` … len - 1, at temperature 1; `start` > 0.
 
-        `adapter`: as in a `Request`.
+        `policy`: as in a `Request`.
         """
         self._check_ids(token_ids)
-        return (await self._read({"input_ids": list(token_ids)}, start - 1, adapter)).log_probs[1:]
+        return (await self._read({"input_ids": list(token_ids)}, start - 1, policy)).log_probs[1:]
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """The ids that the server's tokenizer makes of `text`, as a prompt."""
         return tuple((await self._read({"text": text}, 0)).ids)
 
-    async def _read(self, prompt: Mapping[str, Any], start: int, adapter: str = "") -> TokenLogProbs:
+    async def _read(self, prompt: Mapping[str, Any], start: int, policy: str = "") -> TokenLogProbs:
         """The tokens of `prompt` from `start` on; the first has no log-prob."""
         body = {
             **prompt,
-            **await self._adapter(adapter),
+            **await self._policy(policy),
             **({"packed": True} if (await self.capabilities()).packed else {}),
             # Nothing is sampled: the server only reads.
             "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
@@ -272,12 +270,12 @@ class EngineClient:
         self.check(request)
         can = await self.capabilities()
         body = wire.generate_body(request, can=can, columns=self._columns)
-        return {**body, **await self._adapter(request.adapter)}
+        return {**body, **await self._policy(request.policy)}
 
-    async def _adapter(self, name: str) -> Mapping[str, Any]:
-        """The fields of a request that the adapter `name` answers. EngineError where there is none."""
+    async def _policy(self, name: str) -> Mapping[str, Any]:
+        """The fields of a request that the policy `name` answers. EngineError where there is none."""
         if name:
-            raise EngineError(f"A request has adapter={name!r}; the engine {self.url} takes no adapter.")
+            raise EngineError(f"A request has policy={name!r}; {self.url} takes no policy by name.")
         return {}
 
     async def _completions(
@@ -292,7 +290,7 @@ class EngineClient:
             del self._running[request.rid]
         for answer in answers:
             self._tally.note(answer["meta_info"])
-        read = partial(self._completion, prompt_tokens=len(request.input_ids), adapter=request.adapter)
+        read = partial(self._completion, prompt_tokens=len(request.input_ids), policy=request.policy)
         return [await in_turn(partial(read, answer), size=size_of(answer["meta_info"])) for answer in answers]
 
     def _completion(self, answer: Mapping[str, Any], **known: Any) -> Completion:

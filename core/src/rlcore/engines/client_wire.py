@@ -25,8 +25,8 @@ class Capabilities:
     `columns`: what was chosen for each token may be asked for: experts, keys. `deltas`: it applies files
     of changes to the weights that it has. `sessions`: a session can be asked for as one. `memory`:
     it gives its memory back, and takes it again, when told to. `packed`: it can give tokens and log-probs as
-    bytes (`rlcore.engines.client_answers`). `loads`: it says how many requests run and wait. `adapters`: a
-    request names the adapter that answers.
+    bytes (`rlcore.engines.client_answers`). `loads`: it says how many requests run and wait. `policies`: a
+    request names the policy that answers.
     """
 
     version: str
@@ -42,7 +42,7 @@ class Capabilities:
     memory: bool = False
     packed: bool = False
     loads: bool = False
-    adapters: bool = False
+    policies: bool = False
 
 
 def capabilities(info: Mapping[str, Any]) -> Capabilities:
@@ -62,7 +62,7 @@ def capabilities(info: Mapping[str, Any]) -> Capabilities:
         sessions="sessions" in abilities,
         packed="packed" in abilities,
         loads="v1/loads" in paths,
-        adapters="adapters" in abilities,
+        policies="policies" in abilities,
         memory={"release_memory_occupation", "resume_memory_occupation"} <= paths,
     )
 
@@ -114,8 +114,8 @@ def generate_body(request: Request, *, can: Capabilities, columns: Collection[st
     return {**fields, **wanted}
 
 
-def completion(answer: Mapping[str, Any], *, prompt_tokens: int, adapter: str = "") -> Completion:
-    """One answer of `/generate` to a prompt of `prompt_tokens`, which an abort need not repeat. `adapter`:
+def completion(answer: Mapping[str, Any], *, prompt_tokens: int, policy: str = "") -> Completion:
+    """One answer of `/generate` to a prompt of `prompt_tokens`, which an abort need not repeat. `policy`:
     who was asked.
 
     Raises EngineError where the server failed the request.
@@ -126,7 +126,7 @@ def completion(answer: Mapping[str, Any], *, prompt_tokens: int, adapter: str = 
         raise EngineError(f"The engine failed a request: {reason.get('message')}.")
     sampled = token_log_probs(meta, OUTPUT)
     spans = tuple(
-        Span(start=int(v["start"]), version=weight_version(v["version"]), adapter=adapter)
+        Span(start=int(v["start"]), version=weight_version(v["version"]), policy=policy)
         for v in meta["weight_versions"]
     )
     return Completion(

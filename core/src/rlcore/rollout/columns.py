@@ -157,7 +157,7 @@ def for_trackers(
     if not columns and not hidden:
         return list(samples)
     parts: dict[str, dict[str, Iterator[Tensor]]] = {}
-    # What a frozen adapter sampled, of which nothing is trained on, is among the run's own.
+    # What a frozen policy sampled, of which nothing is trained on, is among the run's own.
     policies = [sample.policy if sample.policy in columns else "" for sample in samples]
     for policy, own in columns.items():
         lengths = [len(s.response_ids) for s, whose in zip(samples, policies, strict=True) if whose == policy]

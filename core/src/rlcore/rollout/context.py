@@ -189,12 +189,12 @@ class ContextBase(ABC):
         seed: int,
         rid: str,
         sampling: Sampling | None = None,
-        adapter: str = "",
+        policy: str = "",
     ) -> Sequence[Completion]:
         """`n` completions of one prompt."""
         ids, sampling = PackedInts(prompt_ids), sampling or self.sampling
         return await self.generate(
-            Request(input_ids=ids, sampling=sampling, n=n, seed=seed, rid=rid, adapter=adapter)
+            Request(input_ids=ids, sampling=sampling, n=n, seed=seed, rid=rid, policy=policy)
         )
 
     def encode(self, text: str) -> tuple[int, ...]:

@@ -144,8 +144,8 @@ def check_generated(
         for part in trajectory:
             for found, expected in _faults(part, sample):
                 raise _fault(whose, part, found, expected)
-            if not (part.is_aside or (len(part.adapters) < 2 and part.adapters <= trained)):
-                found = f"live tokens of {' and '.join(map(repr, sorted(part.adapters)))}"
+            if not (part.is_aside or (len(part.policies) < 2 and part.policies <= trained)):
+                found = f"live tokens of {' and '.join(map(repr, sorted(part.policies)))}"
                 raise _fault(whose, part, found, f"those of one policy, of {sorted(trained)}")
             if part.status not in UNUSABLE:
                 usable.append(part)

@@ -124,7 +124,7 @@ def test_zero_std_counts_rollouts(rewards: tuple[float, ...], rollouts: str, kep
 @pytest.mark.parametrize(("rewards", "kept"), [((1.0, 1.0, 0.0, 0.0), False), ((1.0, 1.0, 0.0, 0.5), True)])
 def test_zero_std_judges_each_policy(rewards: tuple[float, ...], kept: bool) -> None:
     whole = group(*rewards)
-    spans = [(Span(start=0, version=0, adapter=name),) for name in ("", "", "critic", "critic")]
+    spans = [(Span(start=0, version=0, policy=name),) for name in ("", "", "critic", "critic")]
     samples = zip(whole.samples, spans, strict=True)
     mixed = replace(whole, samples=tuple(replace(sample, spans=of) for sample, of in samples))
     assert (ZeroStd(Config()).judge(mixed).group is not None) is kept

@@ -82,7 +82,7 @@ async def test_each_request_names_its_adapter() -> None:
         await generate(client, 2)
         with suppress(EngineError):  # this server does not score
             await client.score((1, 2))
-        body = Request(input_ids=(1,), sampling=Sampling(max_tokens=1), rid="r", adapter="opponent")
+        body = Request(input_ids=(1,), sampling=Sampling(max_tokens=1), rid="r", policy="opponent")
         await client.generate(body)
     assert [body["lora_path"] for body in requests[2:]] == ["policy", "policy", "opponent"]
     async with serving() as (client, requests):

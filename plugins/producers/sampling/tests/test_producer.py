@@ -239,9 +239,9 @@ async def test_split_trajectories(make_world: MakeWorld) -> None:
         ({"status": GenerationStatus.PENDING}, PluginError, "with the status PENDING"),
         ({"rollout_id": "x"}, PluginError, "returned sample x with a rollout_id of its own; expected"),
         ({"spans": (Span(start=0, version=0), Span(start=1, version=1))}, StaleWeightsError, "version 1"),
-        ({"spans": (Span(start=0, version=0, adapter="x"),)}, PluginError, r"live tokens of 'x'; expected"),
+        ({"spans": (Span(start=0, version=0, policy="x"),)}, PluginError, r"live tokens of 'x'; expected"),
         (
-            {"spans": (Span(start=0, version=0), Span(start=1, version=0, adapter="x"))},
+            {"spans": (Span(start=0, version=0), Span(start=1, version=0, policy="x"))},
             PluginError,
             "live tokens of '' and 'x'; expected those of one policy",
         ),

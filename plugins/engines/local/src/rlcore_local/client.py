@@ -29,7 +29,7 @@ class LocalClient(EngineClient):
         """Like `EngineClient.server_info`; EngineError where the server is no `local`."""
         return await self._answer("/server_info", "capabilities")
 
-    async def _adapter(self, name: str) -> Mapping[str, str]:
+    async def _policy(self, name: str) -> Mapping[str, str]:
         return {ADAPTER: name} if name else {}
 
     async def generate(self, request: Request) -> list[Completion]:

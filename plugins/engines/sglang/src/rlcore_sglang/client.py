@@ -17,7 +17,7 @@ class SglangClient(EngineClient):
         # SGLang honors the seed of a request under deterministic inference only, and ends there when asked
         # for min-p.
         abilities = ["seeds" if info.get("enable_deterministic_inference") else "min_p"]
-        abilities += ["adapters"] if info.get("enable_lora") else []
+        abilities += ["policies"] if info.get("enable_lora") else []
         ranks = info.get("tp_size") or 1
         return {**info, "capabilities": list(paths), "abilities": abilities, "tensor_ranks": ranks}
 
@@ -37,9 +37,9 @@ class SglangClient(EngineClient):
             "/update_weight_version", {"new_version": str(version), "abort_all_requests": False}
         )
 
-    async def _adapter(self, name: str) -> dict[str, str]:
+    async def _policy(self, name: str) -> dict[str, str]:
         """Which adapter answers: SGLang takes the base where a request names none."""
-        if (await self.capabilities()).adapters:
+        if (await self.capabilities()).policies:
             return {"lora_path": name or POLICY}
         if name:
             raise EngineError(

@@ -44,7 +44,7 @@ def _replayed(sample: Sample, saved: Saved) -> Sample:
         loss_mask=saved.loss_mask,
         log_probs=saved.log_probs,
         text=saved.text,
-        spans=(Span(start=0, version=RECORDED, adapter=saved.policy),),
+        spans=(Span(start=0, version=RECORDED, policy=saved.policy),),
         status=saved.status,
         metadata=saved.metadata,
         metrics={"replayed": 1.0},

@@ -26,6 +26,6 @@ class SingleTurn:
             n=len(samples),
             seed=first.seed,
             rid=f"{first.rollout_id}-{first.attempt}",
-            adapter="" if policy is None else str(policy),
+            policy="" if policy is None else str(policy),
         )
         return [answered(sample, done) for sample, done in zip(samples, completions, strict=True)]
