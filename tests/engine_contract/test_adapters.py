@@ -72,7 +72,7 @@ def url(
     fields = {"lora-paths": f"opponent={opponent}", "tp-size": str(RANKS)}
     launch = launch_of(tiny_models[0], tmp_path_factory.mktemp("server"), fields=fields)
     part = Part(name="sglang", factory="rlcore_sglang.engine:SglangEngine", config=config_of("disk"))
-    with serving(replace(launch, adapter=SPEC), part) as one:
+    with serving(replace(launch, overlays={"": SPEC}), part) as one:
         yield one
 
 
@@ -83,7 +83,7 @@ async def test_an_adapter_answers_as_transformers_does(
     model = tiny_models[0]
     engine = Part(name="sglang", factory="rlcore_sglang.engine:SglangEngine", config=config_of(way)).build()
     publisher = engine.publisher(weights_dir=str(tmp_path), model_path=str(model), dtype="fp32")
-    publisher = publisher.holding(WeightForms(adapter=SPEC))
+    publisher = publisher.holding(WeightForms(overlays={"": SPEC}))
     frozen = merged(model, OTHER, adapter(model, OTHER, 9))
     limit_s = REQUEST_LIMIT_S
     async with SglangClient(url, TOKEN, timeout_s=limit_s, control_timeout_s=limit_s) as client:

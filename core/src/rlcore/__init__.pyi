@@ -97,8 +97,6 @@ from .api.lora import (
     ALL_LINEAR as ALL_LINEAR,
     AdapterSpec as AdapterSpec,
     LoraOptions as LoraOptions,
-    policy_of as policy_of,
-    policy_tensor as policy_tensor,
 )
 from .api.model_facts import (
     DeltaFacts as DeltaFacts,
@@ -115,6 +113,11 @@ from .api.optimizer import (
     LrSchedule as LrSchedule,
     OptimizerOptions as OptimizerOptions,
     OptimizerSettings as OptimizerSettings,
+)
+from .api.overlay import (
+    Overlay as Overlay,
+    policy_of as policy_of,
+    policy_tensor as policy_tensor,
 )
 from .api.packed import (
     PackedFlags as PackedFlags,

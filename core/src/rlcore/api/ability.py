@@ -13,8 +13,8 @@ class Ability(StrEnum):
     `INDEXER_REPLAY`: `rlcore.ROUTED_EXPERTS` and `rlcore.INDEXER_TOPK` in `RoleSpec.replayed`.
     `TOP_TOKENS`: log-probs of several tokens at each position (`top` and `chosen`). `MODEL_HOOKS`:
     `RoleSpec.hooks`. `OWN_WEIGHTS`: weights in a form of its own, so it is a `rlcore.ConvertingTrainer`.
-    `ADAPTERS`: `RoleSpec.adapter`, so it is a `rlcore.AdaptingTrainer`. `POLICIES`: further roles of
-    `ModelKind.POLICY`, each an adapter of its own over the policy's model.
+    `ADAPTERS`: `rlcore.AdapterSpec` as `RoleSpec.overlay`, so it is a `rlcore.AdaptingTrainer`. `POLICIES`:
+    further roles of `ModelKind.POLICY`, each an overlay of its own over the policy's model.
     """
 
     RANKS = "ranks"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.api.lora import AdapterSpec
+from rlcore.api.overlay import Overlay
 
 TOKEN_VARIABLE = "RLCORE_ENGINE_TOKEN"
 """The environment variable in which a server finds the token of requests, which no file may hold."""
@@ -40,10 +40,10 @@ class EngineLaunch:
     """Whether a trainer uses the same GPU."""
     classifier: bool = False
     """Whether the model is a sequence classifier, such as a reward model."""
-    adapter: AdapterSpec | None = None
-    """The adapter that publications carry, beside the model, which stays as it is; None: whole weights."""
-    policies: Mapping[str, AdapterSpec] = field(default_factory=dict)
-    """Those of further policies, by the names that requests give (`Request.policy`)."""
+    overlays: Mapping[str, Overlay] = field(default_factory=dict)
+    """What publications carry beside the model, which stays as it is: by policy (`Request.policy`), whose
+    name is empty for the run's own. Empty: they carry whole weights.
+    """
     node: int = 0
     """The number of this host, of an engine on several."""
     meeting: str | None = None

@@ -1,13 +1,15 @@
-"""Low-rank adapters beside frozen matrices: the table `[lora]`, and what a trainer is told of an adapter."""
+"""Low-rank adapters beside frozen matrices: their tables, and what a trainer is told of an adapter."""
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+from pydantic import ConfigDict
 from pydantic.fields import FieldInfo
 
 from rlcore.api.config import Table
-from rlcore.api.marks import COMMON, TRAINING, setting
+from rlcore.api.marks import COMMON, PATH, TRAINING, setting
+from rlcore.api.overlay import Overlay
 
 ALL_LINEAR = "all-linear"
 """The target that stands for every linear layer of a decoder, without routers and the output layer."""
@@ -17,7 +19,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterSpec:
+class AdapterSpec(Overlay):
     """An adapter of the policy (https://arxiv.org/abs/2106.09685): each targeted W becomes W + scale · B · A.
 
     A is [rank, inputs], B is [outputs, rank]. A target is `ALL_LINEAR`, the end of a module's name, or a
@@ -40,16 +42,9 @@ class AdapterSpec:
         """What multiplies B · A; with `rslora`, by the root of the rank (https://arxiv.org/abs/2312.03732)."""
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
-
-def policy_tensor(policy: str, name: str) -> str:
-    """The name under which a tensor of a policy's adapter is published; of the empty name, PEFT's own."""
-    return f"{policy}:{name}" if policy else name
-
-
-def policy_of(name: str) -> tuple[str, str]:
-    """The inverse of `policy_tensor`: the policy and PEFT's name."""
-    policy, _, tensor = name.rpartition(":")
-    return policy, tensor
+    @property
+    def travels(self) -> bool:
+        return self.publish == "adapter"
 
 
 class LoraOptions(Table):
@@ -70,12 +65,34 @@ class LoraOptions(Table):
         """`from`: the directory of PEFT; empty: there is none."""
         return str(getattr(self, "from"))
 
-    @property
-    def is_on(self) -> bool:
-        """Whether an adapter is trained."""
-        return bool(self.rank or self.source)
-
 
 # A keyword of Python, so no statement of the class can name it.
-_FROM: FieldInfo = setting("", "directory of PEFT with the first adapter; it says rank and targets", TRAINING)
+_FROM: FieldInfo = setting(
+    "", "directory of PEFT with the first adapter; it says rank and targets", TRAINING | PATH
+)
 LoraOptions.model_fields["from"] = FieldInfo.from_annotated_attribute(str, _FROM)
+
+
+class NamedPolicy(Table):
+    """A policy beside the run's own, `[policy.NAME]`: an adapter over the same base, trained at the same
+    time.
+    """
+
+    lr: float | None = setting(None, "peak learning rate of a further policy; none: --lr", ge=0, le=10)
+    rank: int | None = setting(None, "rank of its adapter; none: --lora.rank", ge=1)
+    alpha: float | None = setting(None, "alpha of its adapter; none: --lora.alpha", gt=0)
+    targets: tuple[str, ...] | None = setting(None, "modules of its adapter; none: --lora.targets")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it has of its own, by the names of the run's settings."""
+        own = {key if key == "lr" else f"lora.{key}": value for key, value in self}
+        return {"lora.from": "", **{name: value for name, value in own.items() if value is not None}}
+
+
+class PolicyTables(Table):
+    """The policies beside the run's own, by their names."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, NamedPolicy]
+    named: ClassVar[type[Table] | None] = NamedPolicy

@@ -19,9 +19,11 @@ class Mark(Flag):
     """`rlcore eval` too, which has no trainer."""
     RESUMABLE = auto()
     """A resumed run may change it: the steps already taken would have been the same."""
+    PATH = auto()
+    """It names a file or folder, which a resume finds from any working directory."""
 
 
-COMMON, SAMPLING, TRAINING, EVALUATION, RESUMABLE = Mark
+COMMON, SAMPLING, TRAINING, EVALUATION, RESUMABLE, PATH = Mark
 NO_MARK = Mark(0)
 
 

@@ -15,9 +15,9 @@ from pydantic import ConfigDict, Field, field_validator
 
 from rlcore.api.columns import Input
 from rlcore.api.config import Table
-from rlcore.api.lora import AdapterSpec
-from rlcore.api.marks import RESUMABLE, setting
+from rlcore.api.marks import PATH, RESUMABLE, setting
 from rlcore.api.optimizer import LrSchedule, OptimizerOptions, OptimizerSettings, whole_steps
+from rlcore.api.overlay import Overlay
 
 if TYPE_CHECKING:
     from rlcore.api.model_hook import ModelHook
@@ -32,7 +32,7 @@ policies those of `policy_role`.
 START = "start"
 """The `model` of a role that begins as the run's own model."""
 BASE = "base"
-"""The `model` of a role that is the policy without its adapter."""
+"""The `model` of a role that is the policy without its overlay."""
 
 
 class ModelKind(StrEnum):
@@ -57,7 +57,7 @@ class RoleSpec:
     place for each forward pass. `refresh_every`: steps between copies of the policy into it; 0: never.
     `is_borrowed`: it has no model: it is the `base` of an `AdaptedPolicy`, or its `start` by `source`.
 
-    Of policies alone: `adapter`: what is trained in place of the model's weights; a further policy is that
+    Of policies alone: `overlay`: what is trained in place of the model's weights; a further policy is that
     alone, over the weights of `POLICY`. `replayed`: columns of the batch with an engine's choices, which it
     takes over in place of its own. `hooks` are shown the policy before its optimizer exists; parameters that
     they freeze (`requires_grad`) never change.
@@ -73,12 +73,7 @@ class RoleSpec:
     is_borrowed: bool = False
     replayed: frozenset[str] = frozenset()
     hooks: Sequence[ModelHook] = ()
-    adapter: AdapterSpec | None = None
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether a checkpoint holds it. A model that never changes is read from its directory again."""
-        return self.optimizer is not None or self.refresh_every > 0
+    overlay: Overlay | None = None
 
 
 class RoleOptions(Table):
@@ -104,7 +99,10 @@ class ReferenceOptions(RoleOptions):
     column: ClassVar[Input] = Input.REFERENCE_LOG_PROBS
 
     model: str = setting(
-        START, "start: as the run's model began; base: without adapter; else a directory", min_length=1
+        START,
+        "start: as the run's model began; base: --model itself; else a directory",
+        PATH,
+        min_length=1,
     )
     refresh_every: int = setting(0, "steps between copies of the policy into the reference; 0: never", ge=0)
     placement: Literal["resident", "swapped"] = setting(
@@ -125,7 +123,9 @@ class CriticOptions(RoleOptions):
     kind: ClassVar[ModelKind] = ModelKind.VALUES
     column: ClassVar[Input] = Input.VALUES
 
-    model: str = setting(START, "start: the run's model, with a new head; else a directory", min_length=1)
+    model: str = setting(
+        START, "start: the run's model, with a new head; else a directory", PATH, min_length=1
+    )
     only_steps: int = setting(0, "first steps that train the critic alone", ge=0)
     lr: float = setting(1e-5, "peak learning rate of the critic", ge=0, le=10)
     lr_schedule: LrSchedule | None = setting(None, "its --lr-schedule; none: the policy's")
@@ -156,25 +156,6 @@ def policy_role(name: str) -> str:
     return f"{POLICY}.{name}" if name else POLICY
 
 
-class NamedPolicy(Table):
-    """A policy beside the run's own, `[policy.NAME]`: an adapter over the same base, trained at the same
-    time.
-    """
-
-    lr: float | None = setting(None, "peak learning rate of a further policy; none: --lr", ge=0, le=10)
-    rank: int | None = setting(None, "rank of its adapter; none: --lora.rank", ge=1)
-    alpha: float | None = setting(None, "alpha of its adapter; none: --lora.alpha", gt=0)
-    targets: tuple[str, ...] | None = setting(None, "modules of its adapter; none: --lora.targets")
-
-
-class PolicyTables(Table):
-    """The policies beside the run's own, by their names."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, NamedPolicy]
-    named: ClassVar[type[Table] | None] = NamedPolicy
-
-
 class ServedTeacher(Table):
     """One of several teachers that are engines: `[teacher.NAME]`."""
 
@@ -190,7 +171,7 @@ class TeacherOptions(RoleOptions):
     column: ClassVar[Input] = Input.TEACHER_LOG_PROBS
     shares_tokenizer: ClassVar[bool] = True
 
-    model: str = setting("", "the teacher: a model directory, or RUN/checkpoints/N of another run")
+    model: str = setting("", "the teacher: a model directory, or RUN/checkpoints/N of another run", PATH)
     url: str = setting(
         "",
         "the teacher: URL of an engine that scores tokens, or frozen:NAME of --frozen; for "

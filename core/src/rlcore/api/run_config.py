@@ -11,13 +11,11 @@ from pydantic import Field, field_validator
 
 from rlcore.api.columns import REPLAYS, Input
 from rlcore.api.config import Config, fields_of, flag_name, nested, values_of
-from rlcore.api.lora import LoraOptions
-from rlcore.api.marks import COMMON, EVALUATION, RESUMABLE, SAMPLING, TRAINING, setting
+from rlcore.api.lora import LoraOptions, NamedPolicy, PolicyTables
+from rlcore.api.marks import COMMON, EVALUATION, PATH, RESUMABLE, SAMPLING, TRAINING, setting
 from rlcore.api.optimizer import OptimizerOptions
 from rlcore.api.roles import (
     CriticOptions,
-    NamedPolicy,
-    PolicyTables,
     ReferenceOptions,
     RoleOptions,
     TeacherOptions,
@@ -253,7 +251,7 @@ class ServingOptions(Config):
         (), "URL of an engine that runs already; its token is in RLCORE_ENGINE_TOKEN", COMMON
     )
     engine_weights_dir: str = setting(
-        "", "where the engines of --engine-url find new weights; empty: in the run's folder"
+        "", "where the engines of --engine-url find new weights; empty: in the run's folder", PATH
     )
     frozen: tuple[str, ...] = setting(
         (),
@@ -333,7 +331,9 @@ class RunConfig(Config):
         "dtype of the trainer's parameters and of the engine; auto: fp32 without a GPU",
         COMMON | EVALUATION,
     )
-    weights: str = setting("", "checkpoint of `rlcore convert`, read in place of the model's safetensors")
+    weights: str = setting(
+        "", "checkpoint of `rlcore convert`, read in place of the model's safetensors", PATH
+    )
     ranks: int = setting(1, "train workers", COMMON | RESUMABLE, ge=1)
     threads: int = setting(
         0, "CPU threads of each train worker and engine; 0: rlcore chooses", EVALUATION | RESUMABLE, ge=0
@@ -390,12 +390,15 @@ class RunConfig(Config):
         """Name → table of each policy beside the run's own, sorted: its place is its number in a batch."""
         return dict(sorted((self.policy.__pydantic_extra__ or {}).items()))
 
+    @property
+    def has_overlay(self) -> bool:
+        """Whether the policy trains something over its model's own weights, which stay as they are."""
+        return bool(self.lora.rank or self.lora.source)
+
     def of_policy(self, name: str) -> Self:
         """The settings of the further policy `name` in the places of the run's own."""
-        own = {key if key == "lr" else f"lora.{key}": value for key, value in self.policies[name]}
-        given = {key: value for key, value in own.items() if value is not None}
-        seed = (self.seed + zlib.crc32(name.encode())) % 2**31  # else all begin with the same A
-        return self.but(**{"lora.from": "", "seed": seed, **given})
+        seed = (self.seed + zlib.crc32(name.encode())) % 2**31  # else all begin with the same values
+        return self.but(**{**self.policies[name].settings, "seed": seed})
 
     @property
     def policy_steps(self) -> int:

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from rlcore.api.batch import TrainBatch
-from rlcore.api.lora import AdapterSpec
 from rlcore.api.model_hook import ModelView
+from rlcore.api.overlay import Overlay
 from rlcore.api.part import ModelSpec
 from rlcore.api.plugin_file import PluginFile
 from rlcore.api.roles import RoleSpec
@@ -199,18 +199,17 @@ class TrainedPolicy(Policy, Stateful, Sleeper, Protocol):
 
 
 class AdaptedPolicy(TrainedPolicy, Protocol):
-    """A policy with an adapter, for trainers with `Ability.ADAPTERS`.
+    """A policy with a `RoleSpec.overlay`, for trainers that are an `AdaptingTrainer`.
 
-    The weights beside the adapter never change: optimizer, gradients and what `stage` copies are the
-    adapter's. `hf_tensors` gives W + scale · B · A, made anew from W in fp32 at each call, and cast once;
-    where the adapter's `publish` says so, the adapter alone (`rlcore_toolkit.published_adapter`).
-    `Staged.write` also leaves the adapter in the folder as PEFT does (`rlcore_toolkit.write_adapter`).
+    Its base never changes: optimizer, gradients and what `stage` copies are the overlay's. `hf_tensors` gives
+    the base with the overlay, made anew from the base in fp32 at each call, and cast once; of an overlay that
+    `travels`, the overlay alone.
     """
 
     base: Scorer
-    """The policy without its adapter. It has no weights of its own."""
+    """The policy without its overlay. It has no weights of its own."""
     start: Scorer
-    """The policy with the adapter that it began with. It has no other weights of its own."""
+    """The policy with the overlay that it began with. It has no other weights of its own."""
 
 
 class FrozenPolicy(Scorer, Stateful, Sleeper, Protocol):
@@ -351,14 +350,10 @@ class Trainer(Protocol):
 
 
 class AdaptingTrainer(Trainer, Protocol):
-    """A trainer with `Ability.ADAPTERS`."""
+    """A trainer that can leave the model's own weights as they are (`rlcore.Ability`)."""
 
-    def adapter(self, run: RunConfig, model: ModelSpec) -> AdapterSpec:
-        """The adapter of `run`, whose policy is `model`; that of `--lora.from` has its rank from there.
-
-        `rlcore_toolkit.adapter_of` is most of it. `UserError` where the model has no such modules, or a
-        dimension below the rank, or the files are of another model.
-        """
+    def overlay(self, run: RunConfig, model: ModelSpec) -> Overlay:
+        """What `run` trains over its policy's `model`. `UserError` where it does not fit the model."""
 
 
 class ConvertingTrainer(Trainer, Protocol):

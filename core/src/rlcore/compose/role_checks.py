@@ -8,7 +8,6 @@ from rlcore.api.config import flag_name
 from rlcore.api.optimizer import OptimizerOptions
 from rlcore.api.part_config import BatchConfig, GeneratorConfig
 from rlcore.api.records import Kind
-from rlcore.api.roles import BASE, START
 from rlcore.api.run_config import RunConfig
 from rlcore.api.server_config import frozen_name
 from rlcore.compose.resolved import Resolved
@@ -39,12 +38,11 @@ def role_complaints(resolved: Resolved, settings: Mapping[str, Setting], registr
         yield from unread(run, ("kl_unbiased",), reason)
         yield from _unread_table(REFERENCE, run, settings, reason)
         yield from unread_flags(settings, ("kl_estimator", "kl_place"), reason)
-    if run.reference.placement == "swapped":
-        borrowed = "--reference.placement: found swapped, which borrows the policy's model, but"
-        if run.reference.ranks:
-            yield f"{borrowed} --reference.ranks gives the reference workers of its own; leave one out."
-        if run.lora.is_on:
-            yield f"{borrowed} that has an adapter; leave one out."
+    if run.reference.placement == "swapped" and run.reference.ranks:
+        yield (
+            "--reference.placement: found swapped, which borrows the policy's model, but --reference.ranks "
+            "gives the reference workers of its own; leave one out."
+        )
     if run.kl.kl_unbiased and run.kl.kl_place != "loss":
         yield f"--kl-unbiased: found true with --kl-place {run.kl.kl_place}, expected --kl-place loss."
     lowest, peak = run.critic.optimizer(run.optimizer).min_lr, run.critic.lr
@@ -78,23 +76,6 @@ def schedule_complaints(run: RunConfig) -> Iterator[str]:
         yield f"--warmup-steps: found {run.optimizer.warmup_steps}, expected less than {most}."
 
 
-def adapter_complaints(run: RunConfig) -> Iterator[str]:
-    """Settings of an adapter that there is not, and of a reference that is one with the policy."""
-    lora, reference = run.lora, run.reference
-    if not lora.is_on:
-        names = [f"lora.{name}" for name in type(lora).model_fields]
-        yield from unread(run, names, "the run has no adapter; add --lora.rank")
-        if reference.model == BASE:
-            yield f"--reference.model: found {BASE}, but the run has no adapter; expected {START}."
-        return
-    if reference.model in (START, BASE):
-        reason = "the reference is the policy without its training; leave it out"
-        yield from unread(run, ("reference.placement", "reference.refresh_every"), reason)
-    if lora.source and reference.model == START:
-        reason = f"the reference has the adapter of --lora.from; add --reference.model {BASE}"
-        yield from unread(run, ("reference.ranks",), reason)
-
-
 def policy_complaints(resolved: Resolved) -> Iterator[str]:
     """What policies beside the run's own need, and what they cannot share."""
     run = resolved.run
@@ -106,19 +87,15 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
     generator, advice = resolved.generator, None
     if resolved.samples and isinstance(generator.config, GeneratorConfig):
         advice = generator.config.policy_advice
-    for name, policy in run.policies.items():
+    for name in run.policies:
         found = f"--policy.{name}: found a further policy"
         if run.debug.only == "rollout":
             yield f"{found}, but --only rollout trains nothing; leave it out."
-        if not run.lora.is_on or run.lora.publish == "merged":
-            yield f"{found}, which is an adapter; add --lora.rank and --lora.publish adapter."
         if resolved.trains_on is not TrainsOn.ROLLOUTS:
             yield f"{found}, but --algo {resolved.algorithm} trains on responses of the data; leave it out."
         for flag, value in shared.items():
             if value:
                 yield f"{found}, but {flag} {str(value).lower()} is of one policy alone; leave one out."
-        if not (policy.rank or run.lora.rank):
-            yield f"--policy.{name}.rank: found none, and --lora.from has a rank of its own; give it."
         peak = run.of_policy(name).optimizer.lr
         if run.optimizer.min_lr > peak:
             yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --policy.{name}.lr ({peak:g})."

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlcore.api.errors import ConfigError
-from rlcore.api.lora import AdapterSpec
+from rlcore.api.overlay import Overlay
 from rlcore.api.part import ModelSpec
 from rlcore.api.roles import POLICY, ModelKind, RoleSpec
 from rlcore.api.run_config import ROLES, RunConfig
@@ -37,12 +37,12 @@ def of_role(role: str) -> Iterator[None]:
         raise ConfigError(f"Of the {role}: {error}".replace("--lora.", own)) from error
 
 
-def policy_spec(model: ModelSpec, run: RunConfig, adapter: AdapterSpec | None = None) -> RoleSpec:
+def policy_spec(model: ModelSpec, run: RunConfig, overlay: Overlay | None = None) -> RoleSpec:
     """The policy in `run`. It takes its first step after those that train another model alone."""
     return RoleSpec(
         kind=ModelKind.POLICY,
         model=model,
         optimizer=run.optimizer.scheduled(run.policy_steps, run.optimizer.warmup_of(run.policy_steps)),
         replayed=run.loss.replayed,
-        adapter=adapter,
+        overlay=overlay,
     )

@@ -20,13 +20,14 @@ from rlcore.api.part import Part
 from rlcore.api.part_config import TrainerConfig
 from rlcore.api.records import Kind, ModelFamily
 from rlcore.api.roles import BASE, START
-from rlcore.api.run_config import ROLES, RunConfig
+from rlcore.api.run_config import RunConfig
 from rlcore.compose import part_checks, role_checks
 from rlcore.compose.abilities import missing, part_demands, setting_demands
 from rlcore.compose.engine_groups import engine_groups, group_complaints as engine_group_complaints
 from rlcore.compose.frozen import frozen_complaints, with_absolute_paths
 from rlcore.compose.model_checks import check_model
 from rlcore.compose.models import read_config
+from rlcore.compose.overlay_checks import overlay_complaints
 from rlcore.compose.resolved import Inference, ModelChoice, Resolved
 from rlcore.compose.sentences import refuse, unread
 from rlcore.config.fields import marked
@@ -47,9 +48,9 @@ def checked(resolved: Resolved, settings: Mapping[str, Setting], registry: Regis
     if "ranks" not in settings:
         run = run.but(ranks=ranks)
     # Absolute, so that a resume finds them from any working directory.
-    names = ("weights", "engine_weights_dir", "lora.from", *(f"{role}.model" for role in ROLES))
     values, words = run.values(), ("", START, BASE)
-    paths = {name: str(Path(values[name]).resolve()) for name in names if values[name] not in words}
+    paths = {name: values[name] for name in marked(RunConfig, Mark.PATH) if values[name] not in words}
+    paths = {name: str(Path(path).resolve()) for name, path in paths.items()}
     run = run.but(**paths, frozen=with_absolute_paths(run.serving.frozen))
     groups = engine_groups(run)
     if groups and "engines" not in settings:
@@ -103,7 +104,7 @@ def _complaints(
     yield from _rank_complaints(run, parallel)
     yield from role_checks.role_complaints(resolved, settings, registry)
     yield from role_checks.role_table_complaints(resolved)
-    yield from role_checks.adapter_complaints(run)
+    yield from overlay_complaints(run)
     yield from role_checks.policy_complaints(resolved)
     yield from role_checks.role_rank_complaints(resolved)
     yield from eval_complaints(resolved, settings)

@@ -7,7 +7,7 @@ from typing_extensions import TypeVar
 
 from rlcore.api.engine import EngineLaunch, ServerCommand
 from rlcore.api.errors import ConfigError
-from rlcore.api.lora import AdapterSpec
+from rlcore.api.overlay import Overlay
 from rlcore.api.part_config import EngineConfig
 
 if TYPE_CHECKING:  # it imports torch
@@ -24,7 +24,7 @@ class Engine(Generic[C]):
     `rlcore.EngineClient`. Such an engine needs a `name`, a `command`, a `publisher` and its `room`;
     `rlcore new engine NAME` writes one, with its server.
 
-    Before a run, in the driver: `check`, `check_model`, `check_adapter`, `check_layout`, `devices`, `nodes`.
+    Before a run, in the driver: `check`, `check_model`, `check_overlay`, `check_layout`, `devices`, `nodes`.
     For each engine, in the driver: `fields_of`. For each start of a server, on its host: `command`; then
     rlcore asks `health` until it answers 200. For each publication: the `publisher`. A server that ends, or
     does not answer, is replaced by a new one.
@@ -59,10 +59,10 @@ class Engine(Generic[C]):
     """Whether requests in progress can go on with new weights."""
     releases_memory: ClassVar[bool] = True
     """Whether its servers can free the devices' memory while a trainer works."""
-    takes_adapters: ClassVar[bool] = False
-    """Whether it adds a published adapter to the weights that it loaded (`--lora.publish adapter`)."""
+    takes_overlays: ClassVar[bool] = False
+    """Whether it adds a published overlay to the weights that it loaded (`EngineLaunch.overlays`)."""
     takes_policies: ClassVar[bool] = False
-    """Whether it takes several at once (`EngineLaunch.policies`), of which each request names one."""
+    """Whether it takes those of several policies at once, of which each request names one."""
     gpu_share: ClassVar[float | None] = None
     """The share of a GPU's memory that its server takes beside a trainer by default; None: what is left."""
     stays_on_cpu: ClassVar[str] = ""
@@ -98,10 +98,10 @@ class Engine(Generic[C]):
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         """A UserError if the server cannot load a model of this config.json."""
 
-    def check_adapter(self, adapter: AdapterSpec, model_path: str, fields: Mapping[str, Any]) -> None:
-        """A UserError if a server with `fields` cannot add this adapter to the model in `model_path`.
+    def check_overlay(self, overlay: Overlay, model_path: str, fields: Mapping[str, Any]) -> None:
+        """A UserError if a server with `fields` cannot add this overlay to the model in `model_path`.
 
-        rlcore asks an engine that `takes_adapters`, before a run with `--lora.publish adapter` starts.
+        rlcore asks an engine that `takes_overlays`, before a run that publishes one starts.
         """
 
     def check_layout(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:

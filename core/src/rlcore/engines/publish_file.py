@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from rlcore.api.lora import AdapterSpec
+from rlcore.api.overlay import Overlay
 from rlcore.api.types import parse_json
 from rlcore.engines.stream import Piece, WeightStream
 from rlcore.weights.fp8_config import FP8_SCALE_SUFFIX, Fp8Block, fp8_block
@@ -74,15 +74,14 @@ class WeightsLocation:
 class WeightForms:
     """The weights that engines hold in another form than their dtype.
 
-    `fp32`: how the names end of those that are fp32 in every engine (`ModelFamily.fp32_weights`). `adapter`:
-    the only weights that come, as `EngineLaunch.adapter`: A and scale · B, by PEFT's names; `policies`: those
-    of further policies, whose names begin with `POLICY:` (`rlcore.policy_tensor`).
+    `fp32`: how the names end of those that are fp32 in every engine (`ModelFamily.fp32_weights`). `overlays`:
+    the only weights that come, as `EngineLaunch.overlays`; their names say their policies
+    (`rlcore.policy_tensor`).
     """
 
     fp8: Fp8Weights | None = None
     fp32: tuple[str, ...] = ()
-    adapter: AdapterSpec | None = None
-    policies: Mapping[str, AdapterSpec] = field(default_factory=dict)
+    overlays: Mapping[str, Overlay] = field(default_factory=dict)
 
     def dtype_of(self, name: str, dtype: torch.dtype) -> torch.dtype:
         """The dtype in which the engine, whose own is `dtype`, wants the tensor `name`."""

@@ -8,6 +8,7 @@ from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError
 from rlcore.api.factory import load
 from rlcore.compose.engine_groups import ENGINE_GROUP, FLAG, engine_groups, group_fields
+from rlcore.compose.overlay_checks import engine_complaints
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.sentences import refuse
 from rlcore.engines.engine import Engine
@@ -109,8 +110,7 @@ def ability_complaints(chosen: Inference, engine: Engine[Any]) -> Iterator[str]:
             f"--sleep: found {run.sleep}, but the engine {name!r} cannot give its memory back while the "
             "trainer works; leave it out."
         )
-    if not engine.takes_adapters and run.lora.publish == "adapter":
-        yield f"--lora.publish: found adapter, but the engine {name!r} takes whole weights; leave it out."
+    yield from engine_complaints(run, engine)
     for policy in run.policies if not engine.takes_policies else ():
         yield f"--policy.{policy}: the engine {name!r} serves one policy at a time; leave it out."
     if not chosen.samples:

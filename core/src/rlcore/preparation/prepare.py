@@ -13,7 +13,7 @@ from rlcore.api.errors import ConfigError, DataError, ModelError
 from rlcore.api.factory import load
 from rlcore.api.model_facts import ModelFacts
 from rlcore.api.part import ModelSpec, built
-from rlcore.api.roles import POLICY, policy_role
+from rlcore.api.roles import policy_role
 from rlcore.api.run_config import RunConfig
 from rlcore.api.sources import DrawingSource, Prompts
 from rlcore.api.trainer import ConvertingTrainer, Trainer
@@ -69,12 +69,12 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         weights=_weights(resolved, hf_config),
     )
     roles = role_specs(resolved, model, hf_config, trainer, gpu=gpu)
-    adapter = roles[POLICY].adapter if run.lora.publish == "adapter" else None
-    policies = {name: spec for name in run.policies if (spec := roles[policy_role(name)].adapter)}
-    if adapter is not None and not run.serving.engine_url:
+    trained = {name: roles[policy_role(name)].overlay for name in ("", *run.policies)}
+    overlays = {name: overlay for name, overlay in trained.items() if overlay and overlay.travels}
+    if not run.serving.engine_url:
         groups = [group_fields(name, resolved) for name in engine_groups(run)]
-        for served, one in itertools.product((engine_fields, *groups), (adapter, *policies.values())):
-            resolved.engine.build().check_adapter(one, model.path, served)
+        for served, overlay in itertools.product((engine_fields, *groups), overlays.values()):
+            resolved.engine.build().check_overlay(overlay, model.path, served)
     last_step = resolved.producer.config.last_step()
     prepared = Prepared(
         resolved=resolved,
@@ -83,8 +83,7 @@ def prepare(resolved: Resolved, run_dir: Path, resume_from: Path | None) -> Prep
         evals=evals,
         model=model,
         roles=roles,
-        adapter=adapter,
-        policies=policies,
+        overlays=overlays,
         hf_config=hf_config,
         encoder=encoder,
         prompts=prompts,

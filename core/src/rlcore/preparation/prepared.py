@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rlcore.api.batch import TrainBatch
     from rlcore.api.callback import Callback
     from rlcore.api.columns import Column
-    from rlcore.api.lora import AdapterSpec
     from rlcore.api.model_facts import ModelFacts
+    from rlcore.api.overlay import Overlay
     from rlcore.api.part import ModelSpec
     from rlcore.api.reward import Filter
     from rlcore.api.roles import RoleSpec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlcore.api.types import Group
     from rlcore.compose.resolved import Inference, Resolved
     from rlcore.data.prompt_tokenizer import PromptTokenizer
-    from rlcore.engines.adapter_probe import AdapterProbe
+    from rlcore.engines.probe import Probe
     from rlcore.preparation.eval_sets import PreparedEval
     from rlcore.rollout.generators import Generators
 
@@ -49,7 +49,7 @@ class Served:
     """A model that engines may serve. `gpu`: whether torch can use one here; the cluster must agree.
 
     `evals`: what is evaluated. `engine_fields`: of the engine's own table, and those that the run adds.
-    `adapter`, `policies`: as those of `EngineLaunch`.
+    `overlays`: as in `EngineLaunch`.
     """
 
     resolved: Inference
@@ -62,8 +62,7 @@ class Served:
     gpu: bool
     engine_fields: Mapping[str, Any]
     frozen: tuple[FrozenModel, ...]
-    adapter: AdapterSpec | None = None
-    policies: Mapping[str, AdapterSpec] = field(default_factory=dict)
+    overlays: Mapping[str, Overlay] = field(default_factory=dict)
 
     def fields_of(self, engine: int) -> Mapping[str, Any]:
         """The server fields of engine number `engine`: those of its group, if it is in one."""
@@ -118,8 +117,8 @@ class Prepared(Served):
 
     @property
     def saved_roles(self) -> tuple[str, ...]:
-        """The roles whose weights a checkpoint must hold."""
-        return tuple(role for role, spec in self.roles.items() if spec.is_saved)
+        """The roles that change, whose weights a checkpoint must hold. The others have their directory."""
+        return tuple(role for role, spec in self.roles.items() if spec.optimizer or spec.refresh_every)
 
     def saves_rollout(self, step: int) -> bool:
         """Whether the rollout of this step is kept."""
@@ -152,20 +151,20 @@ class Prepared(Served):
         is_sampled = all(sample.spans for sample in samples)
         return with_choices(batch, samples, run.loss.replayed if is_sampled else ())
 
-    def adapter_probes(self) -> dict[str, AdapterProbe]:
-        """What proves each publication of a policy's adapter, by policy: the first tokens of a prompt."""
-        if not self.roles[POLICY].adapter:
+    def probes(self) -> dict[str, Probe]:
+        """What proves each publication of a policy's overlay, by policy: the first tokens of a prompt."""
+        if not self.roles[POLICY].overlay:
             return {}
         # These import torch, which a check of settings needs not.
-        from rlcore.engines.adapter_probe import PROBE_TOKENS, AdapterProbe
+        from rlcore.engines.probe import PROBE_TOKENS, Probe
         from rlcore.learning.invariants import MAX_MEANS
 
         served = "fp8" if self.hf_config.get("quantization_config") else self.model.dtype
         bound = self.resolved.run.loss.max_kl_engine
         noise, share = (bound / 10, bound) if served == "fp32" else (MAX_MEANS[served][0], 0.0)
         ids = self.encoder.encode(self.prompts.train[0])[:PROBE_TOKENS]
-        names = ("", *self.policies)
-        return {name: AdapterProbe(token_ids=ids, noise=noise, bound=share, adapter=name) for name in names}
+        names = ("", *self.resolved.run.policies)
+        return {name: Probe(token_ids=ids, noise=noise, bound=share, policy=name) for name in names}
 
     @property
     def trains(self) -> bool:
@@ -179,11 +178,10 @@ class Prepared(Served):
             return 0
         # Where responses are given, only evaluations need engines: their own, if they have some.
         only_evaluates = self.eval_engines and not self.resolved.samples
-        return self.eval_engines + (0 if only_evaluates else self._rollout_engines)
-
-    @property
-    def _rollout_engines(self) -> int:
-        return engine_count(self.resolved.engine.build(), self.resolved.run, self.engine_fields, gpu=self.gpu)
+        if only_evaluates:
+            return self.eval_engines
+        engine, run = self.resolved.engine.build(), self.resolved.run
+        return self.eval_engines + engine_count(engine, run, self.engine_fields, gpu=self.gpu)
 
     @property
     def rollout_workers(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from rlcore.api.config import flag_name
 from rlcore.api.errors import ConfigError, ModelError
-from rlcore.api.lora import ADAPTER_CONFIG
 from rlcore.api.part import ModelSpec
 from rlcore.api.roles import BASE, POLICY, START, ModelKind, RoleSpec, policy_role
 from rlcore.api.server_config import AsksScores
@@ -16,6 +15,7 @@ from rlcore.api.trainer import AdaptingTrainer, Trainer
 from rlcore.checkpoint.folder import check_files
 from rlcore.compose import frozen, models
 from rlcore.compose.model_checks import check_model
+from rlcore.compose.overlay_checks import check_whole
 from rlcore.compose.resolved import Inference, Resolved
 from rlcore.compose.roles import of_role, policy_spec
 from rlcore.config import toml
@@ -34,12 +34,12 @@ def role_specs(
     `policy`: the run's model; `hf_config`: its config.json. `UserError` where another model does not fit it.
     """
     adapts = cast(AdaptingTrainer, trainer)  # the run is refused where it does not
-    adapter = adapts.adapter(resolved.run, policy) if resolved.run.lora.is_on else None
-    specs = {POLICY: policy_spec(policy, resolved.run, adapter)}
+    overlay = adapts.overlay(resolved.run, policy) if resolved.run.has_overlay else None
+    specs = {POLICY: policy_spec(policy, resolved.run, overlay)}
     for name in resolved.run.policies:
         with of_role(role := policy_role(name)):
             run = resolved.run.of_policy(name)
-            specs[role] = policy_spec(policy, run, adapts.adapter(run, policy))
+            specs[role] = policy_spec(policy, run, adapts.overlay(run, policy))
     for role, table in resolved.roles.items():
         model = policy
         if role in resolved.role_fields:
@@ -47,7 +47,7 @@ def role_specs(
                 fields = trainer.fields(resolved.run, resolved.fields_of(role), gpu=gpu)
             model = replace(policy, fields=fields)
         spec = table.spec(model, resolved.run)
-        is_borrowed = adapter and spec.kind is ModelKind.SCORER and _is_own(spec) and not spec.ranks
+        is_borrowed = overlay and spec.kind is ModelKind.SCORER and _is_own(spec) and not spec.ranks
         built = _role_model(resolved, role, spec, hf_config)
         specs[role] = replace(spec, model=built, is_borrowed=bool(is_borrowed))
     return specs
@@ -66,8 +66,7 @@ def _role_model(resolved: Resolved, role: str, spec: RoleSpec, hf_config: Mappin
     if (path / FILE).is_file() and not has_values:
         check_files(path)
         path, weights = _model_of_run(resolved, path.parents[1], flag), str(path / POLICY)
-        if (Path(weights) / ADAPTER_CONFIG).is_file():
-            raise ModelError(f"{at}: it holds an adapter alone; give what rlcore export makes of the run.")
+        check_whole(Path(weights), at)
     path = models.adopted(path, resolved.model.adopting, at)
     shares_tokenizer = resolved.run.roles[role].shares_tokenizer
     # Models of one tokenizer pad their vocabularies differently; that matters where all of it is compared.

@@ -74,7 +74,7 @@ class Loop(RolloutLoop):
             saved=self.trackers.checkpoint,
         )
         self._location: WeightsLocation | None = None
-        self._probes = self.prepared.adapter_probes()
+        self._probes = self.prepared.probes()
         self.handover = Handover(
             self.trainer, self.engines, shares=self.prepared.shares_memory, sleep=self._run.sleep
         )

@@ -15,11 +15,11 @@ from rlcore.api.errors import EngineError
 from rlcore.api.factory import load
 from rlcore.checkpoint.disk import writing
 from rlcore.engines import external
-from rlcore.engines.adapter_probe import AdapterProbe
 from rlcore.engines.client import EngineClient, MemoryTag
 from rlcore.engines.external import ExternalLauncher
 from rlcore.engines.fleet import Fleet, FleetEngine
 from rlcore.engines.lifecycle import Launcher, Spares
+from rlcore.engines.probe import Probe
 from rlcore.engines.publish import Publisher, verify_by_reload
 from rlcore.engines.publish_file import Fp8Weights, WeightForms, WeightsLocation
 from rlcore.engines.router import Listing, RoutedEngine, Router
@@ -127,8 +127,8 @@ class EngineGroup:
         """Like `publish`, for the engines that evaluate."""
         await self._publish(self._evaluating, location, keep_cache=False, check=False)
 
-    async def prove(self, probe: AdapterProbe) -> None:
-        """Every engine but those that evaluate samples with the adapter that was published."""
+    async def prove(self, probe: Probe) -> None:
+        """Every engine but those that evaluate samples with what was published."""
         await together(engine.check(probe.check) for engine in self._engines)
 
     async def publish(self, location: WeightsLocation, *, keep_cache: bool = False) -> None:
@@ -225,9 +225,8 @@ class EngineGroup:
             external=bool(self._prepared.engine_urls),
         )
         fp32 = self._prepared.resolved.model.family.fp32_weights
-        fp8, adapter = Fp8Weights.of(Path(model.path)), self._prepared.adapter
-        policies = self._prepared.policies
-        return publisher.holding(WeightForms(fp8=fp8, fp32=fp32, adapter=adapter, policies=policies))
+        fp8 = Fp8Weights.of(Path(model.path))
+        return publisher.holding(WeightForms(fp8=fp8, fp32=fp32, overlays=self._prepared.overlays))
 
     def _launchers(self, places: Sequence[Nodes]) -> list[Launcher]:
         """One for each engine: those of others first, then those that start at `places`."""
@@ -280,8 +279,7 @@ class EngineGroup:
             node=node,
             threads=cpu_threads(prepared.resolved.run),
             shares_gpu=prepared.shares_gpu,
-            adapter=prepared.adapter,
-            policies=prepared.policies,
+            overlays=prepared.overlays,
             fields=prepared.fields_of(index),
         )
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from rlcore.api.errors import WorkerError, faults_of
-from rlcore.api.lora import policy_tensor
 from rlcore.api.model_hook import ModelHook
+from rlcore.api.overlay import policy_tensor
 from rlcore.api.part import Part, built
 from rlcore.api.plugin_file import PluginFile, install_plugin_files
 from rlcore.api.roles import POLICY, RoleSpec, policy_role
@@ -317,7 +317,7 @@ class TrainWorker(RankWorker):
             model.wake()
 
     def probe(self, token_ids: Sequence[int]) -> tuple[list[float], dict[str, list[float]]]:
-        """log p(token | tokens before it) of all but the first: without an adapter, and by policy."""
+        """log p(token | tokens before it) of all but the first: of the base, and by policy."""
         from rlcore.api.batch import TrainBatch
 
         count = len(token_ids)

@@ -64,7 +64,7 @@ def test_a_server_is_told_of_the_adapter_and_of_the_users(
     wide = AdapterSpec(rank=3, alpha=1.0, targets=("mlp.down_proj",))
     fields = {"lora-paths": other(model, tmp_path / "other", wide)}
     command = SglangEngine(SglangConfig()).command(
-        launch(model_path=str(model), adapter=targets, fields=fields)
+        launch(model_path=str(model), overlays={"": targets}, fields=fields)
     )
     line = " ".join(command.argv)
     assert "--enable-lora --max-lora-rank 3 --lora-target-modules down_proj q_proj v_proj " in line
@@ -114,7 +114,7 @@ def test_a_version_of_sglang_that_takes_none(
     monkeypatch.setattr("rlcore_sglang.fields.server_fields", lambda *_: known)
     engine, spec = SglangEngine(SglangConfig(publish=publish)), AdapterSpec(rank=2, alpha=8.0, targets=PLAIN)
     with pytest.raises(ConfigError, match=f"sglang {version} .*{said}") if said else nullcontext():
-        engine.check_adapter(spec, str(model), {})
+        engine.check_overlay(spec, str(model), {})
 
 
 def test_adapters_of_the_user_fit_the_model(model: Path, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_publication_is_a_directory_of_peft(model: Path, tmp_path: Path) -> No
     publisher = (
         SglangEngine(SglangConfig())
         .publisher(weights_dir=str(tmp_path), model_path=str(model), dtype="fp32")
-        .holding(WeightForms(adapter=spec))
+        .holding(WeightForms(overlays={"": spec}))
     )
     location = publisher.write(published_adapter(tensors.items(), spec), 5)
     config = json.loads((Path(location.directory) / "adapter_config.json").read_text())

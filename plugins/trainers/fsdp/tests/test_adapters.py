@@ -40,7 +40,7 @@ def adapted(rank: int, world: int, port: int, path: str, folder: str, source: st
     joined = FsdpTrainer(FsdpConfig()).join(meeting, {})
     adapter = AdapterSpec(rank=4, alpha=8.0, source=source)
     model = ModelSpec(path=path, bridge=NO_BRIDGE)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, adapter=adapter)
+    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, overlay=adapter)
     policy: Any = joined.build({"policy": spec})["policy"]
     batch = random_batch(8)
 
@@ -98,9 +98,9 @@ def test_an_adapter_is_that_of_peft(ranks: int, tmp_path: Path) -> None:
 def test_what_peft_cannot_adapt_alone_is_refused(tmp_path: Path) -> None:
     model = ModelSpec(path=str(make_experts(tmp_path / "model")), bridge=NO_BRIDGE)
     trainer = FsdpTrainer(FsdpConfig())
-    assert trainer.adapter(RunConfig.of(**{"lora.rank": 4, "lora.targets": ("q_proj",)}), model).rank == 4
+    assert trainer.overlay(RunConfig.of(**{"lora.rank": 4, "lora.targets": ("q_proj",)}), model).rank == 4
     with pytest.raises(ConfigError, match=r"--lora\.targets: found .*experts.*in one tensor with others"):
-        trainer.adapter(RunConfig.of(**{"lora.rank": 4}), model)
+        trainer.overlay(RunConfig.of(**{"lora.rank": 4}), model)
 
 
 def dropped(rank: int, world: int, port: int, path: str, folder: str) -> list[Any]:
@@ -114,7 +114,7 @@ def dropped(rank: int, world: int, port: int, path: str, folder: str) -> list[An
             kind=ModelKind.POLICY,
             model=ModelSpec(path=path, bridge=NO_BRIDGE),
             optimizer=SETTINGS,
-            adapter=adapter,
+            overlay=adapter,
         )
         policy: Any = joined.build({"policy": spec})["policy"]
         if not source:
@@ -147,7 +147,7 @@ def ten_steps(rank: int, world: int, port: int, path: str, folder: str) -> list[
         kind=ModelKind.POLICY,
         model=ModelSpec(path=path, bridge=NO_BRIDGE),
         optimizer=SETTINGS,
-        adapter=AdapterSpec(rank=4, alpha=8.0),
+        overlay=AdapterSpec(rank=4, alpha=8.0),
     )
     batch, found, joined = random_batch(8), [], FsdpTrainer(FsdpConfig()).join(meeting, {})
     for on_host in (False, True):

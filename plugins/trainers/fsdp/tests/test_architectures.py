@@ -62,7 +62,7 @@ def policy_of(
     meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
     joined = FsdpTrainer(config).join(meeting, {})
     model = ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"), dtype=dtype)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, adapter=adapter)
+    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, overlay=adapter)
     return joined, joined.build({"policy": spec})["policy"]
 
 

@@ -46,7 +46,7 @@ def spec_of(path: str, dtype: str = "fp32") -> ModelSpec:
 
 def policy_of(joined: Any, path: str, dtype: str = "fp32", **adapter: Any) -> Any:
     added = AdapterSpec(rank=4, alpha=8.0, **adapter)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=spec_of(path, dtype), optimizer=SETTINGS, adapter=added)
+    spec = RoleSpec(kind=ModelKind.POLICY, model=spec_of(path, dtype), optimizer=SETTINGS, overlay=added)
     return joined.build({"policy": spec})["policy"]
 
 
@@ -199,4 +199,4 @@ def test_bitsandbytes_must_be_new_and_whole(
     run = RunConfig.of(**{"lora.rank": 4})
     assert len([*CONFIG.complaints(run, {}, ())]) == plain_lora
     with nullcontext() if plain_lora else pytest.raises(ConfigError, match=said):
-        FsdpTrainer(FsdpConfig()).adapter(run, spec_of(str(path)))
+        FsdpTrainer(FsdpConfig()).overlay(run, spec_of(str(path)))

@@ -54,7 +54,7 @@ def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[
         optimizer=OptimizerSettings(lr=1e-3),
     )
     roles = dict(zip(map(policy_role, ("", *step.policies)), step.adapters, strict=False))
-    specs = {role: replace(spec, adapter=adapter) for role, adapter in roles.items()}
+    specs = {role: replace(spec, overlay=adapter) for role, adapter in roles.items()}
     built: dict[str, Any] = {**joined.build(specs or {POLICY: spec})}
     policy, policies = built[POLICY], built.values()
     tensors = [*policy.net.model.parameters(), *policy.net.model.buffers()]

@@ -96,7 +96,7 @@ def _trained(
 
 
 def _spec(model: ModelSpec, adapter: AdapterSpec) -> RoleSpec:
-    return RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, adapter=adapter)
+    return RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, overlay=adapter)
 
 
 @pytest.fixture(scope="module")

@@ -124,10 +124,9 @@ def megatron_steps(
     fields = check_fields(fields)
     parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **split(fields).layout)
     model = ModelSpec(path=path, bridge=bridge, fields=fields)
-    first, other = (
-        RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, adapter=spec) for spec in specs
-    )
-    role = Role(model, SETTINGS, adapter=first.adapter)
+    first, second = specs
+    other = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, overlay=second)
+    role = Role(model, SETTINGS, adapter=first)
     policies = [role, role.further(other)]
     norms: list[list[float]] = [[] for _ in policies]
     for seed in range(STEPS):

@@ -164,7 +164,7 @@ class RunFile:
         engine = self.engine
         if engine is None or self.run.lora.publish != "adapter":
             return
-        if not engine.takes_adapters:
+        if not engine.takes_overlays:
             raise ConfigError(
                 f"--config {self.path}: lora.publish: found adapter, but the engine {engine.name!r} takes "
                 "whole weights; leave it out."

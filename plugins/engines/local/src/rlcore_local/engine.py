@@ -30,7 +30,7 @@ class LocalEngine(Engine[LocalConfig]):
     """`local`: the server over transformers, the default without a GPU, or without SGLang."""
 
     name = "local"
-    takes_adapters = True
+    takes_overlays = True
     takes_policies = True
     client = "rlcore_local.client:LocalClient"
     replay_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {ROUTED_EXPERTS: {}, INDEXER_TOPK: {}}

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore import AdapterSpec, ConfigError
+from rlcore import AdapterSpec, ConfigError, Overlay
 
 PATHS, STRICT = "lora_paths", "lora_strict_loading"
 POLICY = "policy"
@@ -26,6 +26,13 @@ JOINED: Mapping[str, tuple[str, ...]] = {
 what comes without the others, or ends."""
 PADS = 32
 """On a CPU, SGLang pads an MLP's width to a multiple of this for each rank, and not that of its adapter."""
+
+
+def by_policy(overlays: Mapping[str, Overlay]) -> dict[str, AdapterSpec]:
+    """The adapters of `EngineLaunch.overlays`; SGLang adds no other overlay to a model."""
+    adapters = {name: one for name, one in overlays.items() if isinstance(one, AdapterSpec)}
+    assert len(adapters) == len(overlays), "of trainers that make adapters"
+    return adapters
 
 
 def adapter_fields(

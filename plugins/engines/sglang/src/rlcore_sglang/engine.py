@@ -11,10 +11,10 @@ from rlcore import (
     DTYPE_NAMES,
     ROUTED_EXPERTS,
     TOKEN_VARIABLE,
-    AdapterSpec,
     ConfigError,
     Engine,
     EngineLaunch,
+    Overlay,
     ServerCommand,
     flag_name,
 )
@@ -52,7 +52,7 @@ class SglangEngine(Engine[SglangConfig]):
     """`sglang`: the real server, on GPUs, or on a CPU by the help of `rlcore_sglang.cpu`."""
 
     name = "sglang"
-    takes_adapters = True
+    takes_overlays = True
     takes_policies = True
     client = "rlcore_sglang.client:SglangClient"
     loads_by_transformers = False
@@ -79,10 +79,11 @@ class SglangEngine(Engine[SglangConfig]):
     def check_model(self, hf_config: Mapping[str, Any]) -> None:
         models.check_model(hf_config, on_gpu=has_gpu_here())
 
-    def check_adapter(self, adapter: AdapterSpec, model_path: str, fields: Mapping[str, Any]) -> None:
+    def check_overlay(self, overlay: Overlay, model_path: str, fields: Mapping[str, Any]) -> None:
         known = server_fields.server_fields(self.config.python, self._environment())
         server_fields.check_takes_adapters(known, self.config.publish)
         ranks = server_fields.tensor_ranks_of(fields)
+        [adapter] = adapters.by_policy({"": overlay}).values()
         adapters.check_adapters(adapter, model_path, fields, ranks=ranks, on_gpu=has_gpu_here())
 
     def check_layout(self, fields: Mapping[str, Any], hf_config: Mapping[str, Any]) -> None:
@@ -99,14 +100,11 @@ class SglangEngine(Engine[SglangConfig]):
         if launch.classifier:
             defaults = {**defaults, **CLASSIFIER}
             env |= heads.environment(env)
-        if launch.adapter is not None:
+        if launch.overlays:
             where = {"on_gpu": has_gpu_here(), "shares_gpu": launch.shares_gpu}
-            defaults = {
-                **defaults,
-                **adapters.adapter_fields(
-                    [launch.adapter, *launch.policies.values()], launch.model_path, given, **where
-                ),
-            }
+            published = [*adapters.by_policy(launch.overlays).values()]
+            fields = adapters.adapter_fields(published, launch.model_path, given, **where)
+            defaults = {**defaults, **fields}
         options = {
             "--model-path": launch.model_path,
             "--host": launch.host,

@@ -24,6 +24,7 @@ from rlcore import (
     WeightsLocation,
     policy_of,
 )
+from rlcore_sglang.adapters import by_policy
 from rlcore_sglang.bucket import payload
 from rlcore_sglang.client import SglangClient
 from rlcore_sglang.shared_bucket import SharedBucket
@@ -37,9 +38,9 @@ class SglangDiskPublisher(DiskPublisher):
     def write(
         self, tensors: Iterable[tuple[str, Tensor]], version: int, *, whole: bool = False
     ) -> WeightsLocation:
-        if self.forms.adapter is None:
+        if not self.forms.overlays:
             return super().write(tensors, version, whole=whole)
-        specs, locations = {"": self.forms.adapter, **self.forms.policies}, {}
+        specs, locations = by_policy(self.forms.overlays), {}
         for policy, named in groupby(tensors, lambda one: policy_of(one[0])[0]):
             own = ((policy_of(name)[1], tensor) for name, tensor in named)
             at = replace(self, root=self.root / policy)
@@ -50,12 +51,11 @@ class SglangDiskPublisher(DiskPublisher):
         return locations[""]
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
-        if self.forms.adapter is None:
+        if not self.forms.overlays:
             return await super()._send(client, location)
         assert isinstance(client, SglangClient)
         at = Path(location.directory)
-        names = ("", *self.forms.policies)
-        paths = {name: {"lora_path": str(at.parent / name / at.name)} for name in names}
+        paths = {name: {"lora_path": str(at.parent / name / at.name)} for name in self.forms.overlays}
         await client.load_adapters("/load_lora_adapter", paths, location.version)
         return location.checksums
 
@@ -83,14 +83,14 @@ class TensorPublisher(StreamPublisher):
     shared: SharedBucket = field(default_factory=SharedBucket)
 
     def holding(self, forms: WeightForms) -> TensorPublisher:
-        size = self.bucket_bytes if forms.adapter is None else sys.maxsize
+        size = sys.maxsize if forms.overlays else self.bucket_bytes
         return replace(self, forms=forms, bucket_bytes=size)
 
     def feeding(self, readers: int) -> TensorPublisher:
         return replace(self, readers=readers, shared=SharedBucket())
 
     def _keep(self, tensors: Sequence[tuple[str, Tensor]]) -> bytes | Mapping[str, Any]:
-        if self.forms.adapter is not None:
+        if self.forms.overlays:
             by_policy: dict[str, list[tuple[str, Tensor]]] = {}
             for name, tensor in tensors:
                 policy, own = policy_of(name)
@@ -108,7 +108,7 @@ class TensorPublisher(StreamPublisher):
         self.shared.free()
 
     async def _send(self, client: EngineClient, location: WeightsLocation) -> Mapping[str, str]:
-        if self.forms.adapter is not None:
+        if self.forms.overlays:
             return await super()._send(client, location)
         await client.begin_weight_update()
         checksums = await super()._send(client, location)
@@ -117,8 +117,8 @@ class TensorPublisher(StreamPublisher):
 
     async def _take(self, client: EngineClient, piece: Piece, version: int | None) -> None:
         ranks = (await client.capabilities()).tensor_ranks
-        if self.forms.adapter is not None:
-            await self._take_adapter(self.forms.adapter, client, piece, version, ranks)
+        if self.forms.overlays:
+            await self._take_adapters(client, piece, version, ranks)
             return
         payloads = [_text(piece.by_rank[rank]) for rank in self.sources] or [_text(piece.content)] * ranks
         assert len(payloads) == ranks, f"{len(payloads)} payloads for {ranks} ranks"
@@ -130,15 +130,16 @@ class TensorPublisher(StreamPublisher):
         }
         await client.update("/update_weights_from_tensor", body)
 
-    async def _take_adapter(
-        self, adapter: AdapterSpec, client: EngineClient, piece: Piece, version: int | None, ranks: int
+    async def _take_adapters(
+        self, client: EngineClient, piece: Piece, version: int | None, ranks: int
     ) -> None:
         assert isinstance(client, SglangClient)
         assert version is not None, "an adapter is one bucket"
+        specs = by_policy(self.forms.overlays)
         contents = piece.by_rank[self.sources[0]] if self.sources else piece.content
         bodies = {
             policy: {
-                "config_dict": _config(self.forms.policies.get(policy, adapter), sums),
+                "config_dict": _config(specs[policy], sums),
                 "serialized_named_tensors": [_text(content)] * ranks,
                 "load_format": "flattened_bucket",
                 "expected_checksums": sums,

@@ -67,7 +67,7 @@ class FsdpConfig(TrainerConfig):
             return
         if self.quantize_base == "nf4" and (complaint := nf4_complaint()):
             yield complaint
-        if not run.lora.is_on:
+        if not run.has_overlay:
             yield (
                 f"--trainer.quantize-base: found {self.quantize_base}, but without an adapter the whole "
                 "model trains; add --lora.rank."

@@ -143,7 +143,7 @@ class Model:
 
         Of an adapter that is published alone, its tensors.
         """
-        if self.adapter is not None and self.adapter.spec.publish == "adapter":
+        if self.adapter is not None and self.adapter.spec.travels:
             yield from self.adapter.published(self._whole)
             return
         yield from self._writing.tensors(self._gathered)
@@ -227,11 +227,12 @@ class Model:
         self, model: Any, spec: RoleSpec, further: Mapping[str, AdapterSpec]
     ) -> tuple[Adapter | None, Mapping[str, Adapter]]:
         """The adapter of this model, and those of other policies by role."""
-        if spec.adapter is None:
+        if spec.overlay is None:
             return None, {}
+        assert isinstance(spec.overlay, AdapterSpec), "of `overlay`"
         from rlcore_fsdp.lora import FIRST, Adapter, modules_in_memory  # PEFT takes seconds
 
-        path, specs = spec.model.path, {FIRST: spec.adapter, **further}
+        path, specs = spec.model.path, {FIRST: spec.overlay, **further}
         # All places first: PEFT changes the names in memory.
         places = {name: modules_in_memory(model, path, one) for name, one in specs.items()}
         # PEFT joins names with dots, and parameters of a module must not be told apart by one

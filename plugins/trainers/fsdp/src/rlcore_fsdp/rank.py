@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from rlcore import POLICY, DataRank, ModelKind, Rendezvous, RoleSpec
+from rlcore import POLICY, AdapterSpec, DataRank, ModelKind, Rendezvous, RoleSpec
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.roles import LanguageModel, ValueModel
 from rlcore_fsdp.shards import local
@@ -40,9 +40,9 @@ class FsdpRank:
         }
         models: dict[str, Any] = {}
         further = {
-            name: spec.adapter
+            name: spec.overlay
             for name, spec in roles.items()
-            if spec.kind is ModelKind.POLICY and name != POLICY and spec.adapter
+            if spec.kind is ModelKind.POLICY and name != POLICY and isinstance(spec.overlay, AdapterSpec)
         }
         for name, spec in roles.items():
             if spec.is_swapped:

@@ -44,7 +44,7 @@ class FsdpTrainer:
             )
         return {}
 
-    def adapter(self, run: RunConfig, model: ModelSpec) -> AdapterSpec:
+    def overlay(self, run: RunConfig, model: ModelSpec) -> AdapterSpec:
         """The adapter of the run, of modules that PEFT adapts. `UserError`."""
         from rlcore_fsdp.build import empty_model
         from rlcore_fsdp.lora import modules_in_memory

@@ -88,7 +88,7 @@ class MegatronConfig(TrainerConfig):
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """A swapped reference takes weights that are there, and a draft layer has no adapter."""
-        if run.lora.is_on and MTP in fields:
+        if run.has_overlay and MTP in fields:
             yield f"{flag(MTP)}: found {fields[MTP]} with --lora.rank, which has no such layer; leave it out."
         is_late = is_on(fields, "overlap_param_gather")
         if run.reference.placement == "swapped" and is_late:

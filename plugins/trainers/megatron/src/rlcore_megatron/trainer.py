@@ -43,7 +43,7 @@ class MegatronTrainer:
         recompute = gpu and not any(name.startswith("recompute_") for name in given)
         return {**(RECOMPUTE if recompute else {}), **checked}
 
-    def adapter(self, run: RunConfig, model: ModelSpec) -> AdapterSpec:
+    def overlay(self, run: RunConfig, model: ModelSpec) -> AdapterSpec:
         return adapter_of(run, Path(model.path))
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> TrainerRank:

@@ -70,7 +70,7 @@ class Candidate:
     @property
     def publishes_adapters(self) -> bool:
         """Whether engines get no other weights."""
-        return any(one.publish == "adapter" for one in self.step.adapters)
+        return any(one.travels for one in self.step.adapters)
 
     @property
     def slots(self) -> int:

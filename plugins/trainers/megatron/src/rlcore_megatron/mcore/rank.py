@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from rlcore import POLICY, DataRank, ModelKind, Rendezvous, RoleSpec
+from rlcore import POLICY, AdapterSpec, DataRank, ModelKind, Rendezvous, RoleSpec
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.imports import device
@@ -60,6 +60,7 @@ class MegatronRank:
             if spec.kind is ModelKind.POLICY and name != POLICY:
                 models[name] = models[POLICY].further(spec)
                 continue
+            assert spec.overlay is None or isinstance(spec.overlay, AdapterSpec), "of `overlay`"
             kind = Critic if spec.kind is ModelKind.VALUES else Role
             models[name] = kind(
                 spec.model,
@@ -67,7 +68,7 @@ class MegatronRank:
                 replayed=spec.replayed,
                 writers=self._writers,
                 hooks=spec.hooks,
-                adapter=spec.adapter,
+                adapter=spec.overlay,
             )
         return models
 

@@ -30,7 +30,7 @@ class Adapted:
     def of(cls, run: RunConfig, facts: ModelFacts) -> "Adapted | None":
         """That of the run; None: it has none. ConfigError where its bytes are not known from `facts`."""
         lora = run.lora
-        if not lora.is_on:
+        if not run.has_overlay:
             return None
         if lora.source:
             raise ConfigError("--lora.from: rlcore plan reads no adapter; say its rank by --lora.rank.")

@@ -147,13 +147,13 @@ class Role:
 
     def further(self, spec: RoleSpec) -> Self:
         """Another policy over this model: its adapter and its optimizer are its own, all else is shared."""
-        assert spec.adapter is not None, "that is all that it has"
+        assert isinstance(spec.overlay, AdapterSpec), "that is all that it has"
         policy = copy.copy(self)
-        adapters = attach(self.built.bridge, self.built.chunks, spec.adapter)
+        adapters = attach(self.built.bridge, self.built.chunks, spec.overlay)
         policy.built = replace(self.built, adapters=adapters)
         policy.view = policy._frozen = None
         policy._is_further = True
-        policy._begin(spec.optimizer, spec.adapter)
+        policy._begin(spec.optimizer, spec.overlay)
         return policy
 
     def _with(self, adapters: AdapterSet) -> Self:
@@ -246,7 +246,7 @@ class Role:
     def hf_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """`rlcore_megatron.mcore.role.weights.hf_tensors`, or the adapter alone."""
         self._put_adapters()
-        if self._adapter is not None and self._adapter.publish == "adapter":
+        if self._adapter is not None and self._adapter.travels:
             return published_adapter(adapter_tensors(self.built).items(), self._adapter)
         return hf_tensors(self.built)
 

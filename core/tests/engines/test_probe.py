@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlcore import LogProbGapError
-from rlcore.engines.adapter_probe import AdapterProbe
+from rlcore.engines.probe import Probe
 
 IDS = tuple(range(1, 13))
 
@@ -69,7 +69,7 @@ class Engine(Model):
 )
 def test_each_publication_is_proven(fault: str, trained: int, what: str) -> None:
     model = Model()
-    engine, probe = Engine(model, fault), AdapterProbe(token_ids=IDS, noise=1e-5, bound=1e-4)
+    engine, probe = Engine(model, fault), Probe(token_ids=IDS, noise=1e-5, bound=1e-4)
     zero = [torch.zeros_like(b) for b in model.b]
     for step in range(trained + 1):
         engine.take()
@@ -86,7 +86,7 @@ def test_each_publication_is_proven(fault: str, trained: int, what: str) -> None
 def test_an_engine_that_keeps_an_older_adapter_is_told_from_one_without() -> None:
     model = Model()
     model.train()
-    probe, zero = AdapterProbe(token_ids=IDS, noise=1e-5, bound=1e-4), [torch.zeros_like(b) for b in model.b]
+    probe, zero = Probe(token_ids=IDS, noise=1e-5, bound=1e-4), [torch.zeros_like(b) for b in model.b]
     engine = Engine(model, "keeps")
     probe.expect(model.log_probs(model.b), model.log_probs(zero))
     asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # as above
@@ -102,7 +102,7 @@ def test_an_engine_that_takes_one_policy_for_another() -> None:
     other.b = [-b for b in own.b]
     engine = Engine(own, "")
     engine.take()
-    probe = AdapterProbe(token_ids=IDS, noise=1e-5, bound=1e-4, adapter="other")
+    probe = Probe(token_ids=IDS, noise=1e-5, bound=1e-4, policy="other")
     zero = [torch.zeros_like(b) for b in own.b]
     for served, message in ((other.b, ""), (own.b, "samples with the adapter of the run's own policy")):
         engine.others = {"other": served}

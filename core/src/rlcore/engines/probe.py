@@ -14,18 +14,18 @@ SHARE = 1 / 8
 
 
 @dataclass(kw_only=True)
-class AdapterProbe:
+class Probe:
     """Compares engines with the trainer after each publication.
 
     `token_ids`: the text, 2 tokens or more. `noise`: the mean gap of a token that rounding may cause.
-    `bound`: the most that `SHARE` may add to it. `adapter`: the policy that is asked.
+    `bound`: the most that `SHARE` may add to it. `policy`: the one that is asked.
     """
 
     token_ids: Sequence[int]
     noise: float
     bound: float
-    adapter: str = ""
-    _policy: Sequence[float] = ()
+    policy: str = ""
+    _own: Sequence[float] = ()
     _base: Sequence[float] = ()
     _before: Sequence[float] = ()
     _others: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class AdapterProbe:
         """The trainer's log-probs of the next publication: with the adapter, without any, and with `others`
         (by policy).
         """
-        self._policy, self._base, self._before, self._others = policy, base, self._policy, others
+        self._own, self._base, self._before, self._others = policy, base, self._own, others
         self._gaps = []
 
     async def check(self, client: EngineClient) -> None:
         """LogProbGapError where the engine has other log-probs than the trainer, and what these are."""
-        found = await client.score(self.token_ids, policy=self.adapter)
-        gap, effect = _apart(found, self._policy), _apart(self._policy, self._base)
+        found = await client.score(self.token_ids, policy=self.policy)
+        gap, effect = _apart(found, self._own), _apart(self._own, self._base)
         self._gaps.append(gap)
         if gap <= self.noise + min(SHARE * effect, self.bound):  # NaN fails it
             return
@@ -59,7 +59,7 @@ class AdapterProbe:
             what = f"samples with the adapter of {_shown(near[0])}"
         else:
             what = "does not apply the adapter as the trainer does"
-        whose = f" for {_shown(self.adapter)}" if self.adapter or self._others else ""
+        whose = f" for {_shown(self.policy)}" if self.policy or self._others else ""
         raise LogProbGapError(
             f"The engine at {client.url} {what}{whose}: on average, its log-probs of a probe are {gap:.3g} "
             f"from the trainer's, and the adapter changes these by {effect:.3g}."
@@ -70,8 +70,8 @@ class AdapterProbe:
         gaps, self._gaps = self._gaps, []
         if not gaps:
             return {}
-        effect = _apart(self._policy, self._base)
-        place = f"policy.{self.adapter}" if self.adapter else "engine"
+        effect = _apart(self._own, self._base)
+        place = f"policy.{self.policy}" if self.policy else "engine"
         return {f"{place}/adapter_gap": max(gaps), f"{place}/adapter_effect": effect}
 
 
