@@ -1,7 +1,7 @@
 """Publication of weights: a train worker writes a version, each engine loads it and is checked."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -11,7 +11,6 @@ from rlcore.api.errors import StaleWeightsError
 from rlcore.engines.client import EngineClient
 from rlcore.engines.publish_file import WeightForms, WeightsLocation, copy_side_files
 from rlcore.engines.stream import Piece
-from rlcore_machine.tasks import together
 
 AskTrainer = Callable[..., Awaitable[Any]]
 """`ask(call, *arguments)` runs `answer` of the first train worker's publisher, beside training."""
@@ -120,14 +119,14 @@ async def verify_by_reload(
 
 async def verify_weights(client: EngineClient, location: WeightsLocation) -> None:
     """Raises StaleWeightsError unless the engine's version, and tensors where it tells, are `location`'s."""
-    asked: tuple[Coroutine[Any, Any, Any], ...] = (client.weight_version(), _told_checksums(client))
-    version, held = await together(asked)
+    version = await client.weight_version()
     if version != location.version:
         raise StaleWeightsError(
             f"The engine at {client.url} has weights of version {version}; published was {location.version}."
         )
-    if held is None:
+    if not (await client.capabilities()).tensor_checksums:
         return
+    held = await client.checksums()
     for name, value in location.checksums.items():
         # A tied matrix goes by one name in the engine: its content counts.
         if held.get(name, value) != value or (name not in held and value not in held.values()):
@@ -138,8 +137,3 @@ async def verify_weights(client: EngineClient, location: WeightsLocation) -> Non
         raise StaleWeightsError(
             f"The engine at {client.url} holds {missing[0]!r}, which version {version} did not publish."
         )
-
-
-async def _told_checksums(client: EngineClient) -> Mapping[str, str] | None:
-    """The checksums of the engine's tensors, by name; None: it tells none."""
-    return await client.checksums() if (await client.capabilities()).tensor_checksums else None

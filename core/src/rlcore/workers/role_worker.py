@@ -12,11 +12,6 @@ from rlcore.workers.train_worker import RankWorker, WorkerSetup
 from rlcore_machine import settle_heap
 
 
-def worker_kind(role: str) -> str:
-    """What errors call the workers that have only `role`."""
-    return f"{role.capitalize()} worker"
-
-
 @dataclass
 class _Round:
     """One round: shares and results by data-parallel rank of the policy, and how many have their result."""
@@ -48,7 +43,7 @@ class RoleWorker(RankWorker):
 
     def start(self, role: str, setup: WorkerSetup, host: str, port: int) -> int:
         """Join the process group of the role and build its model; returns the data-parallel rank."""
-        trainer = self._join(worker_kind(role), setup, role, host, port)
+        trainer = self._join(setup, role, host, port)
         self._models = trainer.build({role: setup.roles[role]})
         self._model = self._models[role]
         self._rounds: dict[int, _Round] = {}

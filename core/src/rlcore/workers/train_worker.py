@@ -34,6 +34,11 @@ TRAINING = "Train worker"
 """What errors call the policy's workers."""
 
 
+def worker_kind(role: str) -> str:
+    """What errors call the workers of `role`."""
+    return TRAINING if role == POLICY else f"{role.capitalize()} worker"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkerSetup:
     """Everything a rank needs, by value: it reads no file of the driver and builds no plugin manager.
@@ -122,8 +127,6 @@ class RankWorker:
 
     def device(self) -> str:
         """The name of its GPU; empty: it has none."""
-        import torch
-
         return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
     def stop(self) -> None:
@@ -131,13 +134,13 @@ class RankWorker:
         if self._trainer is not None:
             self._trainer.stop()
 
-    def _join(self, kind: str, setup: WorkerSetup, role: str, host: str, port: int) -> TrainerRank:
-        """Join the process group under the layout of `role`. `kind`: what errors call this worker."""
+    def _join(self, setup: WorkerSetup, role: str, host: str, port: int) -> TrainerRank:
+        """Join the process group under the layout of `role`."""
         from rlcore.api.trainer import Rendezvous
 
         if not Path(setup.learner.folder).is_dir():
             raise WorkerError(
-                f"{kind} {self._rank} on {socket.gethostname()} does not see the run's folder "
+                f"{worker_kind(role)} {self._rank} on {socket.gethostname()} does not see the run's folder "
                 f"{setup.learner.folder}, where checkpoints are: --run-dir must be on a file system that all "
                 "hosts share."
             )
@@ -158,12 +161,12 @@ class RankWorker:
 class TrainWorker(RankWorker):
     """One rank of the policy, and of the roles beside it."""
 
-    def start(self, setup: WorkerSetup, host: str, port: int) -> int:
+    def start(self, role: str, setup: WorkerSetup, host: str, port: int) -> int:
         """Join the process group, build the models; returns the data-parallel rank.
 
         `connect` will name the workers of roles that have some of their own.
         """
-        trainer = self._join(TRAINING, setup, POLICY, host, port)
+        trainer = self._join(setup, role, host, port)
         from rlcore.learning.learner import Learner
         from rlcore.learning.policies import PolicyLearners
 
@@ -344,8 +347,6 @@ def _memory() -> dict[str, float]:
     """Gigabytes in use: of this host, of this device by all processes, and at most by this one since the last
     call.
     """
-    import torch
-
     used = {"perf/host_memory_gb": used_host_memory() / 1e9}
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()

@@ -24,9 +24,9 @@ from rlcore.engines.stream import OutdatedError, Piece
 from rlcore.learning.settings import Scales
 from rlcore.workers.actors import FIRST_SECONDS, watched, within
 from rlcore.workers.remote_role import peers_of
-from rlcore.workers.role_worker import RoleWorker, worker_kind
+from rlcore.workers.role_worker import RoleWorker
 from rlcore.workers.sent_batch import to_arrays
-from rlcore.workers.train_worker import TRAINING, TrainWorker, UpdateResult, WorkerSetup
+from rlcore.workers.train_worker import TRAINING, TrainWorker, UpdateResult, WorkerSetup, worker_kind
 from rlcore_machine.network import LOOPBACK
 from rlcore_machine.tasks import first, together
 
@@ -79,16 +79,16 @@ class TrainerGroup:
         self._limits = limits
         self._under_way: dict[_Task, float] = {}
 
-        def actor(cls: type, rank: int, slot: BundleSlot) -> Actor:
+        def actor(role: str, rank: int, slot: BundleSlot) -> Actor:
+            cls = TrainWorker if role == POLICY else RoleWorker
             return cluster.actor(cls, rank, files, env, gpus=slot.gpus, bundle=slot.bundle)
 
         self.is_here = slots[0].is_here
         """Whether the first rank is on the host of this process."""
-        self._hosts = {role: [slot.host for slot in own] for role, own in {POLICY: slots, **roles}.items()}
-        self._actors = [actor(TrainWorker, rank, slot) for rank, slot in enumerate(slots)]
-        self._roles = {
-            role: [actor(RoleWorker, rank, slot) for rank, slot in enumerate(own)]
-            for role, own in roles.items()
+        every = {POLICY: slots, **roles}
+        self._hosts = {role: [slot.host for slot in own] for role, own in every.items()}
+        self._actors = {
+            role: [actor(role, rank, slot) for rank, slot in enumerate(own)] for role, own in every.items()
         }
         self._data_ranks: list[int] = []
         self._asleep: SleepLevel | None = None
@@ -110,38 +110,32 @@ class TrainerGroup:
     async def _start(self, setups: Sequence[WorkerSetup], roles: Mapping[str, Sequence[WorkerSetup]]) -> None:
         self._folder = Path(setups[0].learner.folder)
         await asyncio.to_thread(shutil.rmtree, self._folder / REFRESH, ignore_errors=True)  # of a run cut off
-        place = await self._meeting(TRAINING, self._actors, self._hosts[POLICY])
-        places = {
-            role: await self._meeting(worker_kind(role), actors, self._hosts[role])
-            for role, actors in self._roles.items()
-        }
-        task = _Task("its start", START_SECONDS)
-        calls: list[tuple[Any, ...]] = [(setup, *place) for setup in setups]
-        starting = [self._answers(task, TRAINING, self._actors, "start", calls, None)]
-        for role, actors in self._roles.items():
-            calls = [(role, setup, *places[role]) for setup in roles[role]]
-            starting.append(self._answers(task, worker_kind(role), actors, "start", calls, None))
+        task, starting = _Task("its start", START_SECONDS), []
+        for role in self._actors:
+            place = await self._meeting(role)
+            calls = [(role, setup, *place) for setup in {POLICY: setups, **roles}[role]]
+            starting.append(self._answers(role, task, "start", calls))
         self._data_ranks, *numbers = await asyncio.gather(*starting)
         # Only now: who asks whom follows from the data-parallel ranks, which the layouts have decided.
-        for role, own in zip(self._roles, numbers, strict=True):
+        for role, own in zip(roles, numbers, strict=True):
             await self._connect(task, role, peers_of(self._data_ranks, own))
-        self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[0].call("device"))
+        self.device = await within(START_SECONDS, f"{TRAINING} 0", self._actors[POLICY][0].call("device"))
 
     async def _connect(self, task: _Task, role: str, peers: Sequence[Sequence[Sequence[int]]]) -> None:
         """Tell each worker of `role` how many train workers ask it, and each train worker whom to ask."""
-        actors = self._roles[role]
+        actors = self._actors[role]
         asked = Counter(number for mine in peers for ranks in mine for number in ranks)
         expected = [(asked[number],) for number in range(len(actors))]
-        await self._answers(task, worker_kind(role), actors, "expect", expected, None)
+        await self._answers(role, task, "expect", expected)
         workers = [[[actors[number] for number in ranks] for ranks in mine] for mine in peers]
-        await self._all(task, "connect", lambda rank: (role, workers[rank]))
+        await self._answers(POLICY, task, "connect", [(role, mine) for mine in workers])
 
-    @staticmethod
-    async def _meeting(kind: str, actors: Sequence[Actor], hosts: Sequence[str]) -> tuple[str, int]:
-        """Host and port where the process group of `actors` meets."""
+    async def _meeting(self, role: str) -> tuple[str, int]:
+        """Host and port where the process group of `role` meets."""
         # torch's store asks for no token: on the loopback, where that will do, no other host reaches it.
+        hosts, first_actor = self._hosts[role], self._actors[role][0]
         host = hosts[0] if len(set(hosts)) > 1 else LOOPBACK
-        port: int = await within(START_SECONDS, f"{kind} 0", actors[0].call("listen", host))
+        port: int = await within(START_SECONDS, f"{worker_kind(role)} 0", first_actor.call("listen", host))
         return host, port
 
     @property
@@ -150,16 +144,11 @@ class TrainerGroup:
         # Ranks that hold one copy of the model together have the same number.
         return max(self._data_ranks) + 1
 
-    @property
-    def _by_kind(self) -> dict[str, list[Actor]]:
-        """All workers, by what errors call them."""
-        return {TRAINING: self._actors, **{worker_kind(role): actors for role, actors in self._roles.items()}}
-
     async def watch(self, more: float = 0.0) -> None:
         """Raises `WorkerError` when a worker dies or hangs; never returns."""
         await together(
-            self._watch(f"{kind} {rank}", actor, more)
-            for kind, actors in self._by_kind.items()
+            self._watch(f"{worker_kind(role)} {rank}", actor, more)
+            for role, actors in self._actors.items()
             for rank, actor in enumerate(actors)
         )
 
@@ -204,12 +193,10 @@ class TrainerGroup:
         handles = await asyncio.to_thread(lambda: [self._cluster.put(to_arrays(share)) for share in shares])
         async with self._weights_lock:
             self._version = version
-            results = await self._all(
-                self._step_task(f"training step {step}"),
-                "update",
-                # All ranks of one copy of the model get the same share.
-                lambda rank: (handles[self._data_ranks[rank]], step, first, version, scales, keep),
-            )
+            # All ranks of one copy of the model get the same share.
+            shared = [handles[number] for number in self._data_ranks]
+            calls = [(handle, step, first, version, scales, keep) for handle in shared]
+            results = await self._answers(POLICY, self._step_task(f"training step {step}"), "update", calls)
         return with_most_memory(results)
 
     async def write_weights(self, version: int, *, whole: bool = False) -> WeightsLocation:
@@ -218,18 +205,18 @@ class TrainerGroup:
         async with self._weights_lock:
             self._version = version
             task = self._save_task(f"writing weights {version}")
-            locations = await self._all(task, "write_weights", lambda rank: (version, whole))
+            locations = await self._all(task, "write_weights", version, whole)
         return cast(WeightsLocation, locations[0])
 
     async def probe(self, token_ids: Sequence[int]) -> tuple[list[float], dict[str, list[float]]]:
-        """The log-probs without an adapter, and by policy with its own (`TrainWorker.probe`)."""
-        results = await self._all(self._step_task("scoring a probe"), "probe", lambda rank: (token_ids,))
+        """The log-probs of the base, and by policy (`TrainWorker.probe`)."""
+        results = await self._all(self._step_task("scoring a probe"), "probe", token_ids)
         scored: tuple[list[float], dict[str, list[float]]] = results[0]
         return scored
 
     async def broadcast(self, call: str, *arguments: Any) -> Any:
         """Have the publisher of rank 0 answer a call, beside training."""
-        answer = self._actors[0].call("broadcast", call, *arguments, thread="broadcast")
+        answer = self._actors[POLICY][0].call("broadcast", call, *arguments, thread="broadcast")
         return await within(self._limits.save_timeout, f"{TRAINING} 0", answer)
 
     async def sleep(self, what: SleepLevel) -> int:
@@ -239,16 +226,14 @@ class TrainerGroup:
         """
         async with self._weights_lock:
             self._asleep = what
-            freed: list[int] = await self._all(
-                self._step_task("going to sleep"), "sleep", lambda rank: (what,)
-            )
+            freed: list[int] = await self._all(self._step_task("going to sleep"), "sleep", what)
             return max(freed)
 
     async def wake(self) -> None:
         """Bring the models back to the devices."""
         async with self._weights_lock:
             if self._asleep is not None:
-                await self._all(self._step_task("waking up"), "wake", lambda rank: ())
+                await self._all(self._step_task("waking up"), "wake")
                 self._asleep = None
 
     async def pieces(self, version: int, ranks: Sequence[int] = ()) -> AsyncGenerator[Piece, None]:
@@ -264,7 +249,7 @@ class TrainerGroup:
             task = self._save_task(f"publishing weights {version}")
             try:
                 # Those that send nothing are asked too: all ranks gather the tensors together.
-                made = await self._all(task, "open_weights", lambda rank: (ranks,))
+                made = await self._all(task, "open_weights", ranks)
                 while sent := {rank: piece for rank, piece in enumerate(made) if piece is not None}:
                     # The first one that sends is the one that tells the checksums
                     # (`TrainWorker.open_weights`).
@@ -272,10 +257,10 @@ class TrainerGroup:
                     yield replace(piece, by_rank={rank: sent[rank].content for rank in sent})
                     if piece.is_last:
                         break
-                    made = await self._all(task, "next_piece", lambda rank: ())
+                    made = await self._all(task, "next_piece")
             finally:
                 # After a publication that took too long, nobody should wait for its ranks once more.
-                await self._all(_Task(task.what, CLOSE_SECONDS, ""), "close_weights", lambda rank: ())
+                await self._all(_Task(task.what, CLOSE_SECONDS, ""), "close_weights")
 
     async def refresh(self, role: str) -> None:
         """Copy the policy into the model of `role`.
@@ -283,15 +268,15 @@ class TrainerGroup:
         To workers of its own the policy travels as in a checkpoint, which every layout reads. None must be
         under way.
         """
-        if role not in self._roles:
-            await self._all(self._step_task("copying the policy"), "refresh", lambda rank: (role,))
+        if role not in self._actors:
+            await self._all(self._step_task("copying the policy"), "refresh", role)
             return
         folder = self._folder / REFRESH
         await self.stage([POLICY])
         try:
             await self.write(folder)
             task = self._save_task("reading the policy")
-            await self._of_role(role, task, "load", role, str(folder / POLICY))
+            await self._all(task, "load", role, str(folder / POLICY), role=role)
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
@@ -299,33 +284,32 @@ class TrainerGroup:
         """Copy the state of `roles` to host memory; training may go on afterwards."""
         assert self._asleep is None, "its state is needed"
         task = self._save_task("copying its state for a checkpoint")
-        beside = [role for role in roles if role not in self._roles]
-        await self._all(task, "stage", lambda rank: (beside,))
-        for role in self._roles:
-            if role in roles:
-                await self._of_role(role, task, "stage", [role])
+        for holder in self._actors:
+            held = [role for role in roles if self._holder(role) == holder]
+            if held:
+                await self._all(task, "stage", held, role=holder)
 
     async def write(self, folder: Path) -> None:
         """Write what was staged, each role into a folder of its name in `folder`."""
         task = self._save_task("writing a checkpoint")
-        await self._all(task, "write", lambda rank: (str(folder),), thread="write")
-        for role in self._roles:
-            await self._of_role(role, task, "write", str(folder), thread="write")
+        for role in self._actors:
+            await self._all(task, "write", str(folder), role=role, thread="write")
 
     async def load(self, folder: Path, roles: Sequence[str]) -> None:
         """Load what `write` wrote."""
         task = self._save_task("loading a checkpoint")
         for role in roles:
-            if role in self._roles:
-                await self._of_role(role, task, "load", role, str(folder / role))
-            else:
-                await self._all(task, "load", lambda rank, role=role: (role, str(folder / role)))
+            await self._all(task, "load", role, str(folder / role), role=self._holder(role))
+
+    def _holder(self, role: str) -> str:
+        """The role whose workers hold `role`: itself, or the policy."""
+        return role if role in self._actors else POLICY
 
     async def stop(self) -> None:
         """Leave the process group in order where that is still possible, then end every worker."""
         leaving = [
-            within(STOP_SECONDS, kind, actor.call("stop"))
-            for kind, actors in self._by_kind.items()
+            within(STOP_SECONDS, worker_kind(role), actor.call("stop"))
+            for role, actors in self._actors.items()
             for actor in actors
         ]
         await asyncio.gather(*leaving, return_exceptions=True)
@@ -333,42 +317,39 @@ class TrainerGroup:
 
     def kill(self) -> None:
         """End every worker at once."""
-        for actors in self._by_kind.values():
+        for actors in self._actors.values():
             for actor in actors:
                 actor.kill()
 
     async def _all(
-        self, task: _Task, method: str, arguments: Any, thread: ActorThread | None = None
+        self,
+        task: _Task,
+        method: str,
+        *arguments: Any,
+        role: str = POLICY,
+        thread: ActorThread | None = None,
     ) -> list[Any]:
-        """The answers of the train workers, in the order of their ranks."""
-        calls = [arguments(rank) for rank in range(len(self._actors))]
-        return await self._answers(task, TRAINING, self._actors, method, calls, thread)
-
-    async def _of_role(
-        self, role: str, task: _Task, method: str, *arguments: Any, thread: ActorThread | None = None
-    ) -> None:
-        """Ask the workers that have only `role`."""
-        actors = self._roles[role]
-        await self._answers(task, worker_kind(role), actors, method, [arguments] * len(actors), thread)
+        """Ask all workers of `role` the same; their answers, in the order of their ranks."""
+        return await self._answers(role, task, method, [arguments] * len(self._actors[role]), thread)
 
     async def _answers(
         self,
+        role: str,
         task: _Task,
-        kind: str,
-        actors: Sequence[Actor],
         method: str,
         arguments: Sequence[Sequence[Any]],
-        thread: ActorThread | None,
+        thread: ActorThread | None = None,
     ) -> list[Any]:
+        """The answers of the workers of `role`, each asked with `arguments` of its own."""
         calls = [
             within(
                 task.limit_s,
-                f"{kind} {rank}",
+                f"{worker_kind(role)} {rank}",
                 actor.call(method, *given, thread=thread),
                 f"did not finish {task.what}",
                 task.flag,
             )
-            for rank, (actor, given) in enumerate(zip(actors, arguments, strict=True))
+            for rank, (actor, given) in enumerate(zip(self._actors[role], arguments, strict=True))
         ]
         self._under_way[task] = time.monotonic()
         try:
