@@ -43,7 +43,13 @@ def load_batch(path: Path) -> TrainBatch:
             per = declaration.per
             count = int(batch.entries(declaration).sum())
             _check_entries(path, f"per_{per}.{name}", batch.tables[per][name], count)
-    except (PluginError, TypeError, ValidationError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"]))
+        raise DataError(
+            f"{path}: its header declares columns wrongly: {at}: {first['msg'].removeprefix('Value error, ')}"
+        ) from error
+    except (PluginError, TypeError) as error:
         raise DataError(f"{path}: its columns are not as its header declares them: {error}") from error
     return batch
 
