@@ -52,7 +52,7 @@ async def _debate(ctx: GenerationContext, sample: Sample, critic: str) -> list[S
     words = proposal.token_ids[: -1 if ended else None]  # as they were sampled, but for the stop token
     prompt_ids = (*sample.prompt_ids, *words, *ctx.encode(","))
     asked = replace(sample, prompt_ids=prompt_ids)
-    second = Trajectory(ctx, asked, len(words) + 1, proposer.turns, adapter=critic)
+    second = Trajectory(ctx, asked, len(words) + 1, proposer.turns, policy=critic)
     verdict = await second.answer(most=ANSWER_TOKENS)
     return [first, second.end(verdict.status, verdict.text, extras={"agent": CRITIC})]
 

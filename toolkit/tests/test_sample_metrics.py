@@ -48,7 +48,7 @@ def test_truncation_and_reward_of_each_policy() -> None:
             sample("x"),
             status=status,
             score=Score(value=reward),
-            spans=(Span(start=0, version=0, adapter=policy),),
+            spans=(Span(start=0, version=0, policy=policy),),
         )
         for policy, status, reward in [("", CUT, 1.0), ("", DONE, 0.5), ("critic", CUT, 0.0)]
     ]

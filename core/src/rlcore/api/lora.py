@@ -67,16 +67,12 @@ class LoraOptions(Table):
 
 
 # A keyword of Python, so no statement of the class can name it.
-_FROM: FieldInfo = setting(
-    "", "directory of PEFT with the first adapter; it says rank and targets", TRAINING | PATH
-)
+_FROM = setting("", "directory of PEFT with the first adapter; it says rank and targets", TRAINING | PATH)
 LoraOptions.model_fields["from"] = FieldInfo.from_annotated_attribute(str, _FROM)
 
 
 class NamedPolicy(Table):
-    """A policy beside the run's own, `[policy.NAME]`: an adapter over the same base, trained at the same
-    time.
-    """
+    """A policy beside the run's own, `[policy.NAME]`: an adapter over the same base, trained with it."""
 
     lr: float | None = setting(None, "peak learning rate of a further policy; none: --lr", ge=0, le=10)
     rank: int | None = setting(None, "rank of its adapter; none: --lora.rank", ge=1)

@@ -20,8 +20,7 @@ def overlay_complaints(run: RunConfig) -> Iterator[str]:
     yield from _reference_complaints(run)
     for name, policy in run.policies.items():
         if not run.has_overlay or run.lora.publish == "merged":
-            found = f"--policy.{name}: found a further policy, which is an adapter"
-            yield f"{found}; add --lora.rank and --lora.publish adapter."
+            yield f"--policy.{name}: it is an adapter; add --lora.rank and --lora.publish adapter."
         if not (policy.rank or run.lora.rank):
             yield f"--policy.{name}.rank: found none, and --lora.from has a rank of its own; give it."
 
@@ -33,8 +32,7 @@ def _reference_complaints(run: RunConfig) -> Iterator[str]:
             yield f"--reference.model: found {BASE}, but the run has no adapter; expected {START}."
         return
     if run.reference.placement == "swapped":
-        found = "--reference.placement: found swapped, which borrows the policy's model"
-        yield f"{found}, but that has an adapter; leave one out."
+        yield "--reference.placement: found swapped, but the policy has an adapter; leave one out."
     if run.reference.model in (START, BASE):
         reason = "the reference is the policy without its training; leave it out"
         yield from unread(run, ("reference.placement", "reference.refresh_every"), reason)
@@ -46,8 +44,7 @@ def _reference_complaints(run: RunConfig) -> Iterator[str]:
 def engine_complaints(run: RunConfig, engine: Engine[Any]) -> Iterator[str]:
     """A publication of the adapter alone to an engine that cannot add it."""
     if not engine.takes_overlays and run.lora.publish == "adapter":
-        found = f"--lora.publish: found adapter, but the engine {engine.name!r} takes whole weights"
-        yield f"{found}; leave it out."
+        yield f"--lora.publish: the engine {engine.name!r} takes whole weights; leave it out."
 
 
 def check_whole(weights: Path, at: str) -> None:

@@ -89,8 +89,6 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
         advice = generator.config.policy_advice
     for name in run.policies:
         found = f"--policy.{name}: found a further policy"
-        if run.debug.only == "rollout":
-            yield f"{found}, but --only rollout trains nothing; leave it out."
         if resolved.trains_on is not TrainsOn.ROLLOUTS:
             yield f"{found}, but --algo {resolved.algorithm} trains on responses of the data; leave it out."
         for flag, value in shared.items():

@@ -181,6 +181,8 @@ def _debug_complaints(resolved: Resolved, registry: Registry) -> Iterator[str]:
             yield f"{found} nothing; leave it out."
         settings = marked(RunConfig, Mark.TRAINING)
         yield from unread(resolved.run, settings, "--only rollout trains nothing")
+        for name in resolved.run.policies:
+            yield f"--policy.{name}: found a further policy, but --only rollout trains nothing; leave it out."
 
 
 def bridge_complaints(family: ModelFamily, trainer: Part[TrainerConfig]) -> Iterator[str]:

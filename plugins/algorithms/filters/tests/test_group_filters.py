@@ -259,13 +259,13 @@ def test_reward_range_judges_each_policy(
     rewards: list[float], policies: list[str], reason: str | None
 ) -> None:
     """Samples 0 and 2 are of the run's own policy, the others of a further one."""
-    spans = [(Span(start=0, version=0, adapter=name),) for name in ("", "critic") * 2]
+    spans = [(Span(start=0, version=0, policy=name),) for name in ("", "critic") * 2]
     found = group(*(replace(sample(reward=r), spans=of) for r, of in zip(rewards, spans, strict=True)))
     verdict = RewardRange(RewardRangeConfig()).judge(found)
     kept = verdict.group.samples if verdict.group else ()
     assert sorted({one.policy for one in kept if any(one.loss_mask)}) == policies
     assert verdict.reason == reason
-    assert all(one.policy == of[0].adapter for one, of in zip(kept, spans, strict=False))
+    assert all(one.policy == of[0].policy for one, of in zip(kept, spans, strict=False))
 
 
 @given(rewards=st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=1, max_size=6), data=st.data())

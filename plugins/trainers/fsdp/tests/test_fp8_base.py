@@ -44,7 +44,7 @@ def compared(rank: int, world: int, port: int, path: str, plain: str, folder: st
         kind=ModelKind.POLICY,
         model=model,
         optimizer=OptimizerSettings(lr=1e-2, clip_grad=0.0),
-        adapter=AdapterSpec(rank=4, alpha=8.0),
+        overlay=AdapterSpec(rank=4, alpha=8.0),
     )
     policy: Any = joined.build({"policy": spec})["policy"]
     batch = random_batch(8)

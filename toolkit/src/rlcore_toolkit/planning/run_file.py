@@ -159,7 +159,7 @@ class RunFile:
             at = f"--config {self.path}: found policy.{name}"
             if not counts_policies:
                 raise ConfigError(f"{at}, but the planner of this trainer counts one policy; leave it out.")
-            if not self.run.lora.is_on or self.run.lora.publish != "adapter":
+            if not self.run.has_overlay or self.run.lora.publish != "adapter":
                 raise ConfigError(f"{at}, which is an adapter; add lora.rank and lora.publish adapter.")
         engine = self.engine
         if engine is None or self.run.lora.publish != "adapter":
