@@ -20,6 +20,7 @@ def decoder_facts(
     delta: DeltaFacts | None = None,
     output_gate: bool = False,
     zero_centered: bool = False,
+    gelu: bool = False,
 ) -> ModelFacts:
     """The facts of a decoder, from the names in config.json that most families share.
 
@@ -47,6 +48,7 @@ def decoder_facts(
         delta=delta,
         output_gate=output_gate,
         zero_centered=zero_centered,
+        gelu=gelu,
     )
 
 

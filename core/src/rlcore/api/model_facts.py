@@ -74,7 +74,7 @@ class ModelFacts:
 
     `joint_qk_norm`: whether one norm is over all heads of a token, not over each. `sandwich`: whether norms
     stand behind attention and MLP too. `output_gate`: whether attention's output has one, as wide as queries.
-    `zero_centered`: whether norms scale by 1 + weight.
+    `zero_centered`: whether norms scale by 1 + weight. `gelu`: the MLP's activation is that, not SiLU.
     """
 
     layers: int
@@ -96,3 +96,4 @@ class ModelFacts:
     delta: DeltaFacts | None = None
     output_gate: bool = False
     zero_centered: bool = False
+    gelu: bool = False

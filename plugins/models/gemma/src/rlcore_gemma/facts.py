@@ -9,4 +9,4 @@ from rlcore_toolkit import decoder_facts
 
 def gemma3(config: Mapping[str, Any]) -> ModelFacts:
     """Gemma 3: norms of queries and keys, and before and after each block."""
-    return decoder_facts(config, qk_norm=True, sandwich=True, zero_centered=True)
+    return decoder_facts(config, qk_norm=True, sandwich=True, zero_centered=True, gelu=True)

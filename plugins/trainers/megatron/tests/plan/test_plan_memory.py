@@ -16,7 +16,7 @@ from rlcore.api.lora import AdapterSpec
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.trainer import LossResult
-from rlcore.compose.models import find
+from rlcore.compose.models import adopted, families, find
 from rlcore.engines.publish_file import Fp8Weights, WeightForms
 from rlcore.plugins.loader import load
 from rlcore_megatron.fields import check_fields, split
@@ -36,7 +36,7 @@ from rlcore_megatron.plan.scoring import scoring
 from rlcore_megatron.plan.settings import optimizer_of
 from rlcore_megatron.plan.weights import parameters
 from rlcore_testing.activations import MadeBytes, equal_samples, saved_bytes, state_bytes
-from rlcore_testing.mtp import publish_mtp
+from rlcore_testing.mtp import publish_mimo, publish_mtp
 from rlcore_testing.parts import part_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
@@ -135,9 +135,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3_5": ("qwen3_5_text", {name: DELTA[name] for name in DELTA if "shared" not in name}),
     "gemma3": ("gemma3_text", {"head_dim": 16, **WIDE, "pad_token_id": 0}),
+    "qwen3_5_moe": ("qwen3_5_moe_text", {"num_experts": 8, **ROUTED, **DELTA}),
+    "mistral": ("mistral", {"head_dim": 16, **WIDE}),
     "ministral3": ("ministral3", {"head_dim": 16}),
     "kimi_linear": ("kimi_linear", {"num_experts": 8, **ROUTED, **CHANNELS}),
     "deepseek_v3 mtp": ("deepseek_v3", {"q_lora_rank": 32, **SHARED, **LATENT, "num_hidden_layers": 3}),
+    "mimo mtp": ("qwen2", {"num_hidden_layers": 3}),
     "glm4_moe mtp": ("glm4_moe", {"head_dim": 16, **SHARED, "num_hidden_layers": 3}),
 }
 """model_type, and what differs from `SIZES`; of "mtp" the last layer is one for multi-token prediction."""
@@ -173,10 +176,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         path = tmp_path_factory.mktemp("model")
         config = AutoConfig.for_model(model_type, **{**SIZES, "tie_word_embeddings": False, **changes})
         AutoModelForCausalLM.from_config(config).save_pretrained(path)
-        family = find(str(path), registry, "--model").family
-        if name.endswith(" mtp"):
+        if name == "mimo mtp":
+            publish_mimo(path)
+            path = adopted(path, families(registry), name, tmp_path_factory.mktemp("cache"))
+        elif name.endswith(" mtp"):
             publish_mtp(path)
-        made[name] = path, part_of(family)
+        made[name] = path, part_of(find(str(path), registry, "--model").family)
     return made
 
 
@@ -209,15 +214,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
         (*LAYOUTS[0], "bf16 fp32", "gpt_oss"),
         (*CUT, "bf16", "gpt_oss"),
         (LAYOUTS[0][0], TAUGHT, "bf16 fp32", "glm5"),
-        *[(*LAYOUTS[0], "bf16 fp32", name) for name in ("qwen3_5", "ministral3")],
-        (*LAYOUTS[0], "bf16", "gemma3"),  # in fp32 the CPU's kernels, which keep less, are of SiLU alone
+        *[(*LAYOUTS[0], "bf16 fp32", name) for name in ("qwen3_5", "qwen3_5_moe", "gemma3", "mistral")],
+        (*LAYOUTS[0], "bf16 fp32", "ministral3"),
         (*LAYOUTS[4], "bf16", "deepseek_v3"),
         (*LAYOUTS[5], "bf16", "deepseek_v3"),
         (*LAYOUTS[6], "bf16", "deepseek_v3"),
         (LAYOUTS[0][0], TAUGHT, "bf16 fp32", "deepseek_v32"),
         (LAYOUTS[4][0], {**SEQUENCE, **TAUGHT}, "bf16", "deepseek_v32"),
         (LAYOUTS[6][0], {**LAYOUTS[6][1], **TAUGHT}, "bf16 fp32", "deepseek_v32"),
-        (Layout(world=1, mtp=True), MTP, "bf16 fp32", "deepseek_v3 mtp"),
+        *[(Layout(world=1, mtp=True), MTP, "bf16 fp32", f"{name} mtp") for name in ("deepseek_v3", "mimo")],
         (Layout(world=2, tensor=2, sequence=True, mtp=True), {**SEQUENCE, **MTP}, "bf16", "glm4_moe mtp"),
     ],
 )
@@ -322,7 +327,7 @@ def _scored(rank: int, world: int, port: int, path: str, part: Part) -> list[int
 
 @pytest.mark.grid
 @pytest.mark.parametrize(
-    "name", ["llama", "qwen3", "deepseek_v3", "qwen3_next", "kimi_linear", "qwen3 of many tokens"]
+    "name", ["llama", "qwen3", "deepseek_v3", "qwen3_next", "kimi_linear", "gemma3", "qwen3 of many tokens"]
 )
 def test_what_scoring_takes(models: dict[str, tuple[Path, Part]], name: str) -> None:
     path, part = models[name]

@@ -52,11 +52,6 @@ class Batch:
         """Whether the CPU's kernels compute norms and gated MLPs."""
         return self.on_cpu and self.bytes == FLOAT
 
-    @property
-    def gated(self) -> int:
-        """Values that a gated MLP keeps of a token for each of its width."""
-        return GATED_ON_CPU if self.in_kernels else GATED
-
 
 def saved(
     facts: ModelFacts, layout: Layout, batch: Batch, stage: int, *, waiting: float = 1, values: bool = False
@@ -207,7 +202,8 @@ def _modules(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> It
         yield _Module(names=_EXPERTS, saved=routed, again=routed + shared)
         yield _Module(names=_EXPERTS | {"shared_experts"}, saved=shared)
     else:
-        gated = batch.tokens * batch.gated * facts.width // layout.tensor * batch.bytes
+        widths = GATED_ON_CPU if batch.in_kernels and not facts.gelu else GATED
+        gated = batch.tokens * widths * facts.width // layout.tensor * batch.bytes
         total, residual = norm + gated + outer, split * facts.hidden * batch.bytes
         # in fp32 the norm keeps what the MLP reads, not a copy
         again = total - residual if batch.bytes == FLOAT else total

@@ -57,7 +57,7 @@ def _layer(facts: ModelFacts, layout: Layout, batch: Batch, number: int) -> Iter
         outer = 3 if experts.shared else 2
         yield outer * residual + _experts(facts, experts, layout, batch)
     else:
-        gated = GATED_IN_KERNELS if batch.in_kernels else GATED
+        gated = GATED_IN_KERNELS if batch.in_kernels and not facts.gelu else GATED
         yield residual + batch.tokens * gated * facts.width // layout.tensor * batch.bytes
 
 
