@@ -82,6 +82,7 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
     shared = {
         "--reference.refresh-every": run.reference.refresh_every,
         "--value-loss": resolved.value_loss and resolved.value_loss.name,
+        "--model-hook": resolved.model_hooks and resolved.model_hooks[0].name,
         **{flag_name(name): getattr(run.loss, name) for name in REPLAYS},
     }
     generator, advice = resolved.generator, None

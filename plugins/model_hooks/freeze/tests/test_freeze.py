@@ -36,13 +36,15 @@ def test_what_is_no_regular_expression_is_refused() -> None:
 
 
 def test_a_rank_freezes_what_it_has() -> None:
-    """Its pattern may be found on another rank alone."""
-    here = {name: torch.nn.Parameter(torch.ones(1)) for name in sorted(NAMES)[:2]}
+    """Its pattern may be found on another rank alone, and what was frozen before stays so."""
+    here = {name: torch.nn.Parameter(torch.ones(1)) for name in sorted(NAMES)[:3]}
+    here["layers.1.mlp.weight"].requires_grad_(False)
     hook = Freeze(FreezeConfig(pattern=("embedding", "norm")))
     hook.built(ModelView(modules=[], parameters=here, names=NAMES))
     assert {name: one.requires_grad for name, one in here.items()} == {
         "embedding.weight": False,
         "layers.0.mlp.weight": True,
+        "layers.1.mlp.weight": False,
     }
 
 

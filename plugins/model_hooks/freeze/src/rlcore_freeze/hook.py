@@ -20,7 +20,8 @@ class Freeze(ModelHook):
         """Raises `ConfigError` for a pattern that is nowhere found, or where nothing is left to train."""
         frozen = self.frozen(model.names)
         for name, parameter in model.parameters.items():
-            parameter.requires_grad_(name not in frozen)
+            if name in frozen:  # others may be frozen already: the base of an adapter, an indexer
+                parameter.requires_grad_(False)
 
     def frozen(self, names: frozenset[str]) -> frozenset[str]:
         """Those of `names`, all of the model's, that stay as they are."""
