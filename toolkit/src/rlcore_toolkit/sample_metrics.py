@@ -40,11 +40,15 @@ def _rewards(samples: Iterable[Sample]) -> list[float]:
     return [sample.score.value for sample in samples if sample.score is not None]
 
 
-def _by_policy(samples: Iterable[Sample]) -> dict[str, float]:
-    """Of several policies, truncation and mean reward of each, beside the metrics of its training."""
+def _by_policy(samples: Sequence[Sample]) -> dict[str, float]:
+    """Of several policies, truncation and mean reward of each, beside the metrics of its training.
+
+    What trains nothing, such as a frozen opponent, counts as the run's own.
+    """
+    trained = {name for sample in samples for name in sample.policies}
     policies: dict[str, list[Sample]] = {}
     for sample in samples:
-        policies.setdefault(sample.policy, []).append(sample)
+        policies.setdefault(sample.policy if sample.policy in trained else "", []).append(sample)
     metrics: dict[str, float] = {}
     for policy, own in sorted(policies.items()) if any(policies) else ():
         place = f"policy.{policy}" if policy else "train"

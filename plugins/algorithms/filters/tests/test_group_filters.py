@@ -268,6 +268,17 @@ def test_reward_range_judges_each_policy(
     assert all(one.policy == of[0].policy for one, of in zip(kept, spans, strict=False))
 
 
+def test_who_trains_nothing_keeps_no_group() -> None:
+    """A frozen opponent is in the range, the policy is not; and a group without scores has no mean."""
+    own = replace(sample(reward=1), spans=(Span(start=0, version=0, policy=""),))
+    opponent = replace(sample(reward=0.5), spans=(Span(start=0, version=0, policy="opponent"),))
+    opponent = replace(opponent, loss_mask=tuple(0 for _ in opponent.loss_mask))
+    verdict = RewardRange(RewardRangeConfig()).judge(group(own, opponent))
+    assert (verdict.group, verdict.reason) == (None, "reward_high")
+    exempt = group(replace(sample(), score=None))
+    assert RewardRange(RewardRangeConfig()).judge(exempt).group is exempt
+
+
 @given(rewards=st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=1, max_size=6), data=st.data())
 @settings(max_examples=50, deadline=None)
 def test_the_order_of_samples_does_not_matter(rewards: list[float], data: st.DataObject) -> None:

@@ -131,8 +131,10 @@ class RewardRange:
     def judge(self, group: Group) -> Verdict:
         """Keep, or drop; or keep the samples of some policies."""
         reasons = {policy: self._reason(fmean(means)) for policy, means in sorted(_means(group).items())}
-        if all(reasons.values()):
-            return Verdict(group=None, reason=next(iter(reasons.values())))
+        # a policy without live tokens, such as a frozen opponent, trains nothing
+        live = {name for sample in group.samples for name in sample.policies} & reasons.keys()
+        if reasons and all(reasons[policy] for policy in live or reasons):
+            return Verdict(group=None, reason=next(filter(None, reasons.values())))
         if not any(reasons.values()):
             return Verdict(group=group)
         out = [bool(reasons.get(sample.policy)) for sample in group.samples]
@@ -152,7 +154,7 @@ def _newest(group: Group) -> float:
 
 
 def _reward_spread(group: Group) -> float:
-    return max(map(pstdev, _means(group).values()))
+    return max(map(pstdev, _means(group).values()), default=0.0)
 
 
 def _priority(group: Group) -> float:
