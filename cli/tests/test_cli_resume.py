@@ -34,7 +34,7 @@ def test_ranks_and_places_of_a_reference_may_change(
     [
         (
             '{"format": 1}',
-            "format 1, and this rlcore reads format 3; resume the run with the version that wrote",
+            "format 1, and this rlcore reads format 4; resume the run with the version that wrote",
         ),
         ("{", "critic_workers is unknown"),  # damaged: an older checkpoint may be intact
     ],

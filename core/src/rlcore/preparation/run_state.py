@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rlcore.api.errors import CheckpointError
 from rlcore.api.types import parse_json
 
-FORMAT = 3
+FORMAT = 4
 FILE = "state.json"
 
 
