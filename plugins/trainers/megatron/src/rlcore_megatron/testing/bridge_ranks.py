@@ -115,8 +115,8 @@ def log_probs(
 
 def shared_prompts(
     rank: int, size: int, port: int, bridge: Part, root: Path, names: Sequence[str]
-) -> dict[str, list[tuple[Tensor, dict[str, Tensor]]]]:
-    """Log-probs and gradients of a step of each model: prompts of a group computed once, and not."""
+) -> dict[str, list[tuple[Tensor, dict[str, Tensor], int]]]:
+    """Log-probs, gradients and embedded tokens of each model: prompts of a group computed once, and not."""
     start(rank, size, port, {})
     batch = random_batch(9)
     apart = replace(batch, per_sample={**batch.per_sample, "group": torch.arange(len(batch))})
@@ -130,12 +130,22 @@ def shared_prompts(
     return by_model
 
 
-def _step(role: Role, batch: TrainBatch) -> tuple[Tensor, dict[str, Tensor]]:
+def _step(role: Role, batch: TrainBatch) -> tuple[Tensor, dict[str, Tensor], int]:
     whole: dict[str, Any] = {"temperature": 1.0, "tokens_per_rank": 1000}
     log_probs = role.forward(batch, **whole)["log_probs"]
+    embedded: list[int] = []
+    [embedding] = [
+        module
+        for chunk in role.built.chunks
+        for name, module in chunk.named_modules()
+        if name.endswith("embedding")
+    ]
+    handle = embedding.register_forward_hook(lambda _, __, out: embedded.append(len(out)))
     role.train(batch, policy_loss, **whole)
+    handle.remove()
     named = [pair for chunk in role.built.chunks for pair in chunk.named_parameters()]
-    return log_probs, {key: vars(one)["main_grad"].clone() for key, one in named if one.requires_grad}
+    gradients = {key: vars(one)["main_grad"].clone() for key, one in named if one.requires_grad}
+    return log_probs, gradients, sum(embedded)
 
 
 def refusals(rank: int, size: int, port: int, bridge: Part, paths: Sequence[Path]) -> list[str]:

@@ -287,6 +287,7 @@ class BridgeConformance(Conformance):
     def test_a_prompt_that_is_computed_once_gives_the_same_gradients(self, grid: Models) -> None:
         found = run_ranks(f"{RANKS}:shared_prompts", 1, self.bridge, grid.root, list(grid.references))[0]
         for name, (shared, apart) in found.items():
+            assert shared[2] < apart[2], f"{name}: no prompt was computed once"
             assert _apart(shared[0], apart[0]) <= TOLERANCE, name
             for key, expected in apart[1].items():
                 bound = TOLERANCE * (1e-2 + float(expected.abs().max()))
