@@ -12,12 +12,10 @@ from torch import Tensor
 
 from rlcore import (
     ADAPTER_CONFIG,
-    FP8_SCALE_SUFFIX,
     AdapterSpec,
     ConversionReport,
     ModelError,
     parse_json,
-    shapes_in,
     torch_dtype,
 )
 from rlcore_toolkit.hf_directory import MAX_SHARD_BYTES
@@ -114,14 +112,10 @@ def write_merged(
     `base` to the weight that the adapter stands beside. CheckpointError as in `rlcore.Trainer.to_hf`.
     """
     spec, pairs = read_adapter_config(adapter), read_adapter(adapter)
-    entries = [
-        TensorEntry(name, tuple(shape), torch_dtype(dtype))
-        for name, shape in shapes_in(base).items()
-        if not name.endswith(FP8_SCALE_SUFFIX)
-    ]
+    files = SafetensorsFiles.of(base)
+    entries = [TensorEntry(name, files.shape(name), torch_dtype(dtype)) for name in files.names]
 
     def tensors() -> Iterator[tuple[str, Tensor]]:
-        files = SafetensorsFiles.of(base)
         for name in (entry.name for entry in entries):
             weight = files.full(name) if base_weight is None else base_weight(name, files.full(name))
             a, b = pairs.get(name.removesuffix(_WEIGHT), (None, None))

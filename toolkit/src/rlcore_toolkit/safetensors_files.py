@@ -37,7 +37,8 @@ class SafetensorsFiles:
         if (index := folder / INDEX).is_file():
             places = json.loads(index.read_text())["weight_map"]
             return cls({name: [folder / file] for name, file in places.items()}, block)
-        return cls.joined(sorted(folder.glob("*.safetensors")), block)
+        single = folder / "model.safetensors"
+        return cls.joined([single] if single.is_file() else sorted(folder.glob("*.safetensors")), block)
 
     @classmethod
     def joined(cls, files: Iterable[Path], block: Fp8Block | None = None) -> SafetensorsFiles:
@@ -78,6 +79,8 @@ class SafetensorsFiles:
 
     def scales(self, name: str) -> Tensor:
         """The scales of a weight in FP8. ModelError where they are not one for each block."""
+        if not self.is_fp8(name):
+            raise ModelError(f"{name}: it is in FP8, and has no {FP8_SCALE_SUFFIX}.")
         scales = self.read(name + FP8_SCALE_SUFFIX)
         assert self.block is not None, "it is in FP8"
         expected = scales_shape(torch.Size(self.shape(name)), self.block)

@@ -155,7 +155,10 @@ def fill(
         if name not in quantized:
             target.copy_(tensor)
         elif tensor.dtype == FP8_DTYPE:  # what the directory holds
-            quantized[name].put({"codes": tensor, "scales": files.scales(names.sources[name])})
+            scales = files.scales(names.sources[name])
+            if not (scales.isfinite().all() and tensor.float().isfinite().all()):
+                raise ModelError(f"{path}: its weight {name!r} holds NaN or infinity.")
+            quantized[name].put({"codes": tensor, "scales": scales})
         else:
             quantized[name].put(quantized[name].codec.encode(tensor.to(current_device(), target.dtype)))
         filled.add(name)
