@@ -203,7 +203,8 @@ class AdaptedPolicy(TrainedPolicy, Protocol):
 
     Its base never changes: optimizer, gradients and what `stage` copies are the overlay's. `hf_tensors` gives
     the base with the overlay, made anew from the base in fp32 at each call, and cast once; of an overlay that
-    `travels`, the overlay alone.
+    `travels`, the overlay alone (`rlcore_toolkit.published_adapter`). What is staged writes PEFT's files, too
+    (`rlcore_toolkit.write_adapter`), by which rlcore knows that it is no whole model.
     """
 
     base: Scorer

@@ -158,7 +158,7 @@ class RunFile:
         for name in self.run.policies:
             at = f"--config {self.path}: found policy.{name}"
             if not counts_policies:
-                raise ConfigError(f"{at}, but the planner of this trainer counts one policy; leave it out.")
+                raise ConfigError(f"{at}, but this trainer's planner counts one; plan with --trainer fsdp.")
             if not self.run.has_overlay or self.run.lora.publish != "adapter":
                 raise ConfigError(f"{at}, which is an adapter; add lora.rank and lora.publish adapter.")
         engine = self.engine

@@ -87,9 +87,15 @@ class MegatronConfig(TrainerConfig):
         return math.lcm(dense, sparse) * size(fields, PIPELINE)
 
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
-        """A swapped reference takes weights that are there, and a draft layer has no adapter."""
+        """A swapped reference takes weights that are there, and only layers of the decoder have adapters."""
         if run.has_overlay and MTP in fields:
             yield f"{flag(MTP)}: found {fields[MTP]} with --lora.rank, which has no such layer; leave it out."
+        if run.has_overlay and float(fields.get(INDEXER_LOSS) or 0):
+            found = f"{flag(INDEXER_LOSS)}: found {fields[INDEXER_LOSS]} with --lora.rank"
+            yield f"{found}, which leaves indexers frozen; leave it out."
+        if run.has_overlay and run.reference.refresh_every:
+            found = f"--reference.refresh-every: found {run.reference.refresh_every}"
+            yield f"{found}, but --trainer megatron copies no adapter into another model; leave it out."
         is_late = is_on(fields, "overlap_param_gather")
         if run.reference.placement == "swapped" and is_late:
             yield (
@@ -224,7 +230,7 @@ def _expert_complaints(fields: Mapping[str, Any], config: Mapping[str, Any]) -> 
     if width % cut:
         yield f"{flag(EXPERT_TENSOR)}: found {cut}, expected a divisor of the size of an expert ({width})."
     start = f"{flag(TENSOR)}: found {tensor}"
-    shared = (config.get("n_shared_experts") or 0) * width
+    shared = config.get("shared_expert_intermediate_size") or (config.get("n_shared_experts") or 0) * width
     if shared % tensor:
         yield f"{start}, expected a divisor of the size of the model's shared experts ({shared})."
     if tensor > 1 and not is_on(fields, "sequence_parallel"):

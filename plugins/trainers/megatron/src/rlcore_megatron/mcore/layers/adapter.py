@@ -18,7 +18,7 @@ What tensor-parallel ranks exchange has the width of the rank, not of the model:
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -101,7 +101,9 @@ class Adapter(nn.Module):
         sequence_parallel: bool,
     ) -> None:
         super().__init__()
-        self.hf_modules, self.place = modules, place
+        nothing = torch.empty(0)  # the optimizer moves parameters: the first values would stay beside them
+        self.hf_modules = [replace(module, first=(nothing, nothing)) for module in modules]
+        self.place = place
         self.scale, self.dropout = scale, dropout
         self.sequence_parallel = sequence_parallel
         self.a = nn.ParameterList([nn.Parameter(module.first[0]) for module in modules])
