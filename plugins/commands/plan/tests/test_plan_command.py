@@ -45,6 +45,17 @@ def test_the_best_is_the_least_divided_that_fits(capsys: pytest.CaptureFixture[s
             assert "needs" in one["reason"]
 
 
+def test_every_stage_starts_on_a_layer_with_an_indexer(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json(capsys, "--model", "glm-5.2", "--gpus", "256", "--gpu-memory", "141", "--pp", "8")
+    stages = found["layouts"][0]["layout"]["stages"]
+    every = read_config("glm-5.2", load().registry)["index_topk_freq"]
+    assert all(sum(stages[:number]) % every == 2 for number in range(1, 8))
+    first, *middle, last = stages
+    assert len(set(middle)) == 1
+    for place, count in (("first", first), ("last", last)):
+        assert f"--megatron.num-layers-in-{place}-pipeline-stage {count} " in found["command"]
+
+
 @pytest.mark.parametrize("preset", ["qwen3", "llama", "glm", "deepseek"])
 def test_a_preset_is_a_model(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = _json(capsys, "--model", preset, "--gpus", "2", "--gpu-memory", "80")

@@ -107,6 +107,8 @@ class Candidate:
         }
         flags = [f"--ranks {layout.world}"]
         flags += [f"--megatron.{name} {size}" for name, size in sizes.items() if size > 1]
+        if layout.has_own_first:
+            flags.append(f"--megatron.num-layers-in-first-pipeline-stage {layout.stages[0]}")
         if layout.stages:
             flags.append(f"--megatron.num-layers-in-last-pipeline-stage {layout.stages[-1]}")
         flags += ["--megatron.sequence-parallel"] if layout.sequence else []

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from rlcore import ModelFacts
 
@@ -77,9 +78,15 @@ class Layout:
         return all(start in layers for start in range(0, facts.layers, count))
 
     @property
+    def has_own_first(self) -> bool:
+        """Whether the first stage has other layers than those between it and the last one."""
+        return len(set(self.stages[:-1])) > 1
+
+    @property
     def name(self) -> str:
-        """Such as `TP 2, PP 4, DP 16`; of uneven stages with the layers of the last one."""
-        uneven = f" (last {self.stages[-1]})" if len(set(self.stages)) > 1 else ""
+        """Such as `TP 2, PP 4, DP 16`; of uneven stages with the layers of those that differ."""
+        first = f"first {self.stages[0]}, " if self.has_own_first else ""
+        uneven = f" ({first}last {self.stages[-1]})" if len(set(self.stages)) > 1 else ""
         sizes = {
             **{"TP": self.tensor, "PP": self.pipeline, "CP": self.context},
             **{"EP": self.expert, "ETP": self.expert_tensor},
@@ -88,11 +95,30 @@ class Layout:
         return ", ".join([*parts, f"DP {self.data}"])
 
 
-def last_stage(layers: int, pipeline: int) -> tuple[int, ...]:
-    """Stages that are equal but for a smaller last one; empty where all are equal, or none can be so."""
+@cache
+def uneven_stages(facts: ModelFacts, pipeline: int) -> tuple[int, ...]:
+    """Layers of stages that are equal but for a smaller last one; empty where all are equal, or none can be.
+
+    Where one would start on a layer without an indexer: of stages with another first and last one, those
+    whose largest is the smallest.
+    """
+    layers = facts.layers
     each = -(-layers // pipeline)
     last = layers - each * (pipeline - 1)
-    return (*(each,) * (pipeline - 1), last) if layers % pipeline and last > 0 else ()
+    stages = (*(each,) * (pipeline - 1), last) if layers % pipeline and last > 0 else ()
+    index = facts.latent.index if facts.latent else None
+    if index is None or Layout(world=1, pipeline=pipeline, stages=stages).layers_start_in(
+        facts, index.layers
+    ):
+        return stages
+    middle = pipeline - 2
+    found = [
+        (first, *(each,) * middle, layers - first - middle * each)
+        for first in index.layers - {0}
+        for each in range(1, (layers - first - 1) // max(1, middle) + 1)
+        if all(first + stage * each in index.layers for stage in range(middle + 1))
+    ]
+    return min(found, key=lambda stages: (max(stages), -min(stages)), default=stages)
 
 
 def objections(facts: ModelFacts, layout: Layout) -> Iterator[str]:

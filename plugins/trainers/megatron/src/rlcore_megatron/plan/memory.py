@@ -9,7 +9,7 @@ from rlcore import ModelFacts
 from rlcore_megatron.plan.activations import Batch, saved, workspace
 from rlcore_megatron.plan.adapters import Adapted, adapter_weights
 from rlcore_megatron.plan.buffers import lay_out
-from rlcore_megatron.plan.layout import Layout, Recompute, last_stage
+from rlcore_megatron.plan.layout import Layout, Recompute, uneven_stages
 from rlcore_megatron.plan.scoring import scoring
 from rlcore_megatron.plan.weights import Weight, stage as weights_of_stage
 
@@ -106,7 +106,7 @@ class Beside:
         A layer for multi-token prediction is the policy's alone.
         """
         is_own = len(self.stages) == layout.pipeline
-        stages = self.stages if is_own else last_stage(self.facts.layers, layout.pipeline)
+        stages = self.stages if is_own else uneven_stages(self.facts, layout.pipeline)
         recompute = self.recompute if self.owns_recompute else layout.recompute
         return replace(layout, stages=stages, recompute=recompute, mtp=False)
 

@@ -8,7 +8,7 @@ from typing import Any
 from rlcore import ConfigError, ModelFacts
 from rlcore_megatron.plan.candidate import Candidate
 from rlcore_megatron.plan.engines import Engines
-from rlcore_megatron.plan.layout import Layout, Recompute, last_stage, objections
+from rlcore_megatron.plan.layout import Layout, Recompute, objections, uneven_stages
 from rlcore_megatron.plan.phases import Run, needs
 from rlcore_toolkit import ENOUGH, SLEEPS, Machines, shortage
 
@@ -18,7 +18,7 @@ FLAGS = {
 }
 SIZES = tuple(FLAGS)
 MOST_STAGES = 32
-"""The most stages of a pipeline whose last one has fewer layers."""
+"""The most stages of a pipeline that are uneven, where they do not divide the layers."""
 MOST_CONTEXT = 8
 MOST_GPUS, WHOLE_NODES = 4096, 4
 """Bounds a search for more GPUs."""
@@ -196,7 +196,7 @@ def _layouts(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) ->
     count = facts.experts.count if facts.experts else 1
     choices: Mapping[str, Sequence[int]] = {
         "tensor": powers(min(machines.per_node, facts.heads)),
-        "pipeline": _pipelines(facts.layers),
+        "pipeline": _pipelines(facts),
         "context": [1],
         "expert": [size for size in powers(count) if count % size == 0],
         "expert_tensor": [1],
@@ -208,14 +208,14 @@ def _layouts(facts: ModelFacts, machines: Machines, fixed: Mapping[str, int]) ->
             yield replace(layout, sequence=layout.tensor > 1)
 
 
-def _pipelines(layers: int) -> list[int]:
-    """Sizes that divide the layers, and powers of 2 with a smaller last stage."""
-    uneven = {size for size in powers(MOST_STAGES) if last_stage(layers, size)}
-    return sorted({size for size in range(1, layers + 1) if layers % size == 0} | uneven)
+def _pipelines(facts: ModelFacts) -> list[int]:
+    """Sizes that divide the layers, and powers of 2 with uneven stages."""
+    uneven = {size for size in powers(MOST_STAGES) if uneven_stages(facts, size)}
+    return sorted({size for size in range(1, facts.layers + 1) if facts.layers % size == 0} | uneven)
 
 
 def _layout(facts: ModelFacts, world: int, sizes: Mapping[str, Any]) -> Layout:
-    return Layout(world=world, stages=last_stage(facts.layers, sizes.get("pipeline", 1)), **sizes)
+    return Layout(world=world, stages=uneven_stages(facts, sizes.get("pipeline", 1)), **sizes)
 
 
 def powers(limit: int) -> list[int]:
