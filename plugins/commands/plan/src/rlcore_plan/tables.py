@@ -105,7 +105,8 @@ def _console() -> Console:
 
 
 def _summary(console: Console, model: str, plan: Plan) -> None:
-    active = f", {count_text(plan.active)} of them active" if plan.active < plan.parameters else ""
+    counted = f", {count_text(plan.active)} of them active (embeddings counted)"
+    active = counted if plan.active < plan.parameters else ""
     console.print(f"[bold]{model}[/]: {count_text(plan.parameters)} parameters{active}, {plan.dtype}.")
     console.print(
         f"A publication carries {size_text(plan.publication)}; an engine's KV cache takes "

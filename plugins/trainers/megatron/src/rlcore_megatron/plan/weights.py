@@ -38,7 +38,7 @@ def parameters(facts: ModelFacts) -> int:
 
 
 def active_parameters(facts: ModelFacts) -> int:
-    """Those that one token meets."""
+    """Those that one token meets, the embedding and the output matrix as a whole."""
     idle = sum(weight.numel for weight in whole(facts) if weight.is_expert)
     experts = facts.experts
     return parameters(facts) - (idle - idle * experts.active // experts.count if experts else 0)
