@@ -85,9 +85,8 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
         "--model-hook": resolved.model_hooks and resolved.model_hooks[0].name,
         **{flag_name(name): getattr(run.loss, name) for name in REPLAYS},
     }
-    generator, advice = resolved.generator, None
-    if resolved.samples and isinstance(generator.config, GeneratorConfig):
-        advice = generator.config.policy_advice
+    config = resolved.generator.config
+    advice = config.policy_advice if resolved.samples and isinstance(config, GeneratorConfig) else None
     for name in run.policies:
         found = f"--policy.{name}: found a further policy"
         if resolved.trains_on is not TrainsOn.ROLLOUTS:
@@ -99,7 +98,7 @@ def policy_complaints(resolved: Resolved) -> Iterator[str]:
         if run.optimizer.min_lr > peak:
             yield f"--min-lr: found {run.optimizer.min_lr:g}, expected at most --policy.{name}.lr ({peak:g})."
         if advice:
-            yield f"{found}, but the generator {generator.name!r} asks none by its name; {advice}."
+            yield f"{found}, but the generator {resolved.generator.name!r} asks none by its name; {advice}."
 
 
 def role_table_complaints(resolved: Resolved) -> Iterator[str]:
