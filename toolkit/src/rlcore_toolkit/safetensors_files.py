@@ -89,6 +89,8 @@ class SafetensorsFiles:
                 f"{name}{FP8_SCALE_SUFFIX}: found {tuple(scales.shape)} scales for blocks of {self.block}, "
                 f"expected {expected}."
             )
+        if not scales.isfinite().all():
+            raise ModelError(f"{name}{FP8_SCALE_SUFFIX} holds NaN or infinity.")
         return scales
 
     def full(self, name: str, rows: slice = slice(None)) -> Tensor:

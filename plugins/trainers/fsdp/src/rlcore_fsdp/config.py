@@ -64,10 +64,7 @@ class FsdpConfig(TrainerConfig):
     def complaints(self, run: RunConfig, fields: Mapping[str, Any], roles: Collection[str]) -> Iterable[str]:
         """A refresh takes a whole policy; a quantized base is frozen, and not what the directory holds."""
         if run.has_overlay and run.reference.refresh_every and run.reference.ranks:
-            yield (
-                f"--reference.refresh-every: found {run.reference.refresh_every}, but the policy gives an "
-                "adapter alone to the workers of --reference.ranks; leave one out."
-            )
+            yield "--reference.refresh-every: --reference.ranks gets no weights of an adapter; leave one out."
         if self.quantize_base == "none":
             return
         if self.quantize_base == "nf4" and (complaint := nf4_complaint()):
