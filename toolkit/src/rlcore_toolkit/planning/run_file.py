@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore import (
+    BASE,
+    START,
     Algorithm,
     BatchConfig,
     Config,
@@ -193,7 +195,9 @@ class RunFile:
 
     @property
     def has_reference(self) -> bool:
-        """Whether the KL term or a part reads its log-probs."""
+        """Whether the KL term or a part reads its log-probs, and it is not the policy's own base."""
+        if self.run.has_overlay and self.value("reference.model") in (START, BASE):
+            return False
         needs = [config.needs for config in self.configs if issubclass(config, BatchConfig)]
         return self.value("kl_coef") > 0 or any(Input.REFERENCE_LOG_PROBS in inputs for inputs in needs)
 

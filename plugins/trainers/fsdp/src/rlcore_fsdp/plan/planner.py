@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
-from rlcore import BASE, START, AdapterSpec, ConfigError, LoraOptions
+from rlcore import AdapterSpec, ConfigError, LoraOptions
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.plan.needs import Candidate
 from rlcore_fsdp.plan.servers import cache_bytes, engines_of
@@ -112,10 +112,7 @@ class _Run:
             config=config,
             settings=settings,
             adapters=tuple(_spec(one.lora) for one in runs) if lora.rank else (),
-            # that of an adapter is the policy itself, unless it is a model of its own
-            has_reference=file.has_reference
-            and not (lora.rank and file.value("reference.model") in (START, BASE))
-            and not file.value("reference.ranks"),
+            has_reference=file.has_reference and not file.value("reference.ranks"),
         )
 
     def candidate(self, machines: Machines, *, recompute: bool, on_host: bool = False) -> Candidate:

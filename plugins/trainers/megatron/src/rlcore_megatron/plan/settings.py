@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rlcore import BASE, START, ModelFacts
+from rlcore import START, ModelFacts
 from rlcore_megatron.config import INDEXER_LOSS
 from rlcore_megatron.pipeline import chunk_layers
 from rlcore_megatron.plan.adapters import Adapted
@@ -94,8 +94,7 @@ def trained_by(file: RunFile, facts: ModelFacts, layout: Layout) -> Run:
     adapter = Adapted.of(file.run, facts)
     is_there = {
         CRITIC: file.has_critic,
-        # that of an adapter is the policy itself, unless it is a model of its own
-        REFERENCE: file.has_reference and not (adapter and file.value("reference.model") in (START, BASE)),
+        REFERENCE: file.has_reference,
         TEACHER: bool(file.value("teacher.model")),
     }
     shared = [role for role in is_there if is_there[role] and not file.value(f"{role}.ranks")]
