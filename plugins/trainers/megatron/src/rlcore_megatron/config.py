@@ -138,10 +138,7 @@ class MegatronConfig(TrainerConfig):
     ) -> Iterable[str]:
         """A layout divides what the model has."""
         parts = size(fields, TENSOR)
-        for name in DIVIDED:
-            count = hf_config.get(name)
-            if isinstance(count, int) and count % parts:
-                yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
+        yield from undivided({name: hf_config.get(name) for name in DIVIDED}, parts)
         both = parts * size(fields, CONTEXT)
         for name, heads in _delta_heads(hf_config).items():
             if isinstance(heads, int) and heads % both:
@@ -155,6 +152,13 @@ class MegatronConfig(TrainerConfig):
         yield from _indexer_complaints(fields, hf_config)
         yield from _expert_complaints(fields, hf_config)
         yield from _unknown_type(hf_config)
+
+
+def undivided(counts: Mapping[str, Any], parts: int) -> Iterator[str]:
+    """What of `DIVIDED` cannot be divided by `parts` tensor-parallel ranks, where its number is known."""
+    for name, count in counts.items():
+        if isinstance(count, int) and count % parts:
+            yield f"{flag(TENSOR)}: found {parts}, expected a divisor of the model's {name} ({count})."
 
 
 def mtp_layers(hf_config: Mapping[str, Any]) -> int:

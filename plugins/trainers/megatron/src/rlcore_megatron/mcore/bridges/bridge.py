@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 
 from rlcore import Config, ConfigError, ModelError, fp8_block
-from rlcore_megatron.config import DIVIDED, MTP, TENSOR
+from rlcore_megatron.config import DIVIDED, MTP, undivided
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges import mtp, transfer
 from rlcore_megatron.mcore.bridges.files import SafetensorsDir
@@ -293,11 +293,9 @@ class MBridge:
         if getattr(hf_config, "head_dim", None) is None:  # mbridge takes a None for a size
             hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
         step = parallel.tensor_size()
-        for name in DIVIDED:  # config.json may leave them to transformers' defaults
-            if (found := getattr(hf_config, name, None) or 0) % step:
-                raise ConfigError(
-                    f"{flag(TENSOR)}: found {step}, expected a divisor of the model's {name} ({found})."
-                )
+        # config.json may leave them to transformers' defaults
+        for complaint in undivided({name: getattr(hf_config, name, None) for name in DIVIDED}, step):
+            raise ConfigError(complaint)
         inner_class = _with_settings(self.names, {**self.fields(), **DEFAULTS, **settings})
         try:
             inner = inner_class(hf_config, dtype=dtype, make_vocab_size_divisible_by=step)
