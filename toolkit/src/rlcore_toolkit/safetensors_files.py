@@ -44,10 +44,11 @@ class SafetensorsFiles:
     def joined(cls, files: Iterable[Path], block: Fp8Block | None = None) -> SafetensorsFiles:
         """`files` whose tensors of one name are one tensor."""
         places: dict[str, list[Path]] = {}
+        made = cls(places, block)
         for file in files:
-            for name in _opened(file).keys():  # noqa: SIM118 - it is no mapping
+            for name in made._open(file).keys():  # noqa: SIM118 - it is no mapping
                 places.setdefault(name, []).append(file)
-        return cls(places, block)
+        return made
 
     @property
     def names(self) -> Collection[str]:
@@ -66,10 +67,10 @@ class SafetensorsFiles:
     def read(self, name: str, rows: slice = slice(None)) -> Tensor:
         """These rows of a tensor; all of one without dimensions."""
         files = [self._open(file) for file in self._places[name]]
-        if not self.shape(name):
+        if not (shape := self.shape(name)):
             whole: Tensor = files[0].get_tensor(name)
             return whole
-        start, stop, _ = rows.indices(self.shape(name)[0])
+        start, stop, _ = rows.indices(shape[0])
         found: list[Tensor] = []
         for part in (file.get_slice(name) for file in files):
             size = part.get_shape()[0]
