@@ -45,6 +45,8 @@ def _by_policy(samples: Sequence[Sample]) -> dict[str, float]:
 
     What trains nothing, such as a frozen opponent, counts as the run's own.
     """
+    if not any(span.policy for sample in samples for span in sample.spans):
+        return {}  # of one policy, as most runs
     trained = {name for sample in samples for name in sample.policies}
     policies: dict[str, list[Sample]] = {}
     for sample in samples:
