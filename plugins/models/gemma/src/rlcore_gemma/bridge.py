@@ -13,10 +13,10 @@ from transformers import PretrainedConfig
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.names import LAYER, Names
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.backend import Linears, Mixer, self_attention
 from rlcore_megatron.mcore.layers.linear import LinearNorm
 from rlcore_megatron.mcore.layers.rotary import Rotary
+from rlcore_toolkit import current_device
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 _OFF = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention", "attention_bias")
@@ -70,7 +70,7 @@ class GemmaBridge(MBridge):
         for kind, rope in self.hf_config.rope_parameters.items():
             config = copy.copy(self.hf_config)
             config.rope_parameters = rope
-            rotary[kind] = Rotary.of(config, rope["rope_type"], device())
+            rotary[kind] = Rotary.of(config, rope["rope_type"], current_device())
         return rotary
 
     def linears(self) -> Linears:

@@ -1,4 +1,4 @@
-"""Makes megatron-core and mbridge importable here, quietly, and names the device that they use."""
+"""Makes megatron-core and mbridge importable here, quietly."""
 
 import contextlib
 import importlib
@@ -9,8 +9,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
-
-import torch
 
 from rlcore_megatron import cpu
 
@@ -76,10 +74,3 @@ def _spare_models() -> None:
 
     models.__dict__["__getattr__"] = fill
     sys.modules[name] = models
-
-
-def device() -> torch.device:
-    """Where parameters and batches of this process live: its current GPU, or the CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")

@@ -12,10 +12,10 @@ from megatron.core import parallel_state
 from rlcore import POLICY, AdapterSpec, DataRank, ModelKind, Rendezvous, RoleSpec
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.role.critic import Critic
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.swapped import SwappedRole, load_host_weights
+from rlcore_toolkit import current_device
 
 
 def join(meeting: Rendezvous, fields: Mapping[str, Any]) -> MegatronRank:
@@ -38,7 +38,7 @@ def data_rank() -> DataRank:
     group = (
         parallel_state.get_data_parallel_group_gloo() if torch.cuda.is_available() else parallel.data_group()
     )
-    return DataRank(number=parallel.data_rank(), group=group, device=device())
+    return DataRank(number=parallel.data_rank(), group=group, device=current_device())
 
 
 class MegatronRank:

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from rlcore import AdapterSpec, ModelError
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.bridge import MBridge, ModelBridge
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.adapter import AdaptedModule, Adapter, AdapterSet, Place
-from rlcore_toolkit import adapted_modules, first_a, linear_modules, read_adapter
+from rlcore_toolkit import adapted_modules, current_device, first_a, linear_modules, read_adapter
 
 _DIGIT, _DIGITS = 128, 4
 """Numbers are written with digits below 128, which bf16 has exactly."""
@@ -103,7 +102,7 @@ class _Maker:
             scale=self._spec.scale,
             dropout=self._spec.dropout,
             sequence_parallel=bool(layer.config.sequence_parallel),
-        ).to(device())
+        ).to(current_device())
 
     def _names(self, name: str, layer: Any) -> Iterator[list[str]]:
         """The modules that the layer joins; of a layer of experts those of each that this rank has."""
@@ -140,7 +139,7 @@ class _Maker:
         pairs = [self._pair(name, rows, layer.place, pieces) for name in names]
         parts = [*zip(*pairs, strict=True)]
         whole = [torch.stack(part) if layer.place.is_expert else part[0] for part in parts]
-        a, b = (part.to(device(), layer.weight.dtype).contiguous() for part in whole)
+        a, b = (part.to(current_device(), layer.weight.dtype).contiguous() for part in whole)
         return AdaptedModule(names=names, rows=rows, first=(a, b))
 
     def _pair(self, name: str, rows: Tensor, place: Place, pieces: int) -> tuple[Tensor, Tensor]:

@@ -24,11 +24,11 @@ from rlcore_megatron.mcore.bridges.int4 import is_int4
 from rlcore_megatron.mcore.bridges.names import Names
 from rlcore_megatron.mcore.bridges.nesting import Nesting
 from rlcore_megatron.mcore.bridges.transfer import Read, Write
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers import heads
 from rlcore_megatron.mcore.layers.backend import Linears, Mixer, block_spec, self_attention
 from rlcore_megatron.mcore.layers.rotary import Rotary
 from rlcore_megatron.pipeline import flag
+from rlcore_toolkit import current_device
 
 VALUE_HEAD_NAME = "score.weight"
 """How transformers names the head of a model with one output a token."""
@@ -199,7 +199,7 @@ class MBridge:
     def rotary(self) -> Rotary:
         """The rotary positions of every layer."""
         kind = self.hf_config.rope_parameters["rope_type"]
-        return Rotary.of(self.hf_config, kind, device(), interleaved=self.interleaved)
+        return Rotary.of(self.hf_config, kind, current_device(), interleaved=self.interleaved)
 
     @cached_property
     def shared_rotary(self) -> Rotary:

@@ -11,11 +11,11 @@ from transformers import PretrainedConfig
 from rlcore import ModelError
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames, SharedExpertsBridge
 from rlcore_megatron.mcore.bridges.names import LAYER
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.backend import Mixer, latent_attention, sparse_latent_attention
 from rlcore_megatron.mcore.layers.indexer import IndexSizes, IndexUse
 from rlcore_megatron.mcore.layers.latent import Latent
 from rlcore_megatron.mcore.layers.rotary import Rotary
+from rlcore_toolkit import current_device
 
 _NORM_EPS = 1e-6
 """The epsilon of the compressed vectors' norms, whatever `rms_norm_eps` says of the others."""
@@ -65,7 +65,9 @@ class LatentBridge(SharedExpertsBridge):
 
     def rotary(self) -> Rotary:
         kind = self.hf_config.rope_parameters["rope_type"]
-        return Rotary.of(self.hf_config, kind, device(), interleaved=bool(self.hf_config.rope_interleave))
+        return Rotary.of(
+            self.hf_config, kind, current_device(), interleaved=bool(self.hf_config.rope_interleave)
+        )
 
     def mixer(self, layer: int) -> Mixer:
         return latent_attention(self.shared_rotary if self.rotates else None, self.latent())
@@ -110,7 +112,7 @@ class SparseBridge(LatentBridge):
 
     def rotary(self) -> Rotary:
         kind = self.hf_config.rope_parameters["rope_type"]
-        return Rotary.of(self.hf_config, kind, device(), interleaved=True)
+        return Rotary.of(self.hf_config, kind, current_device(), interleaved=True)
 
     @cached_property
     def index_rotary(self) -> Rotary:

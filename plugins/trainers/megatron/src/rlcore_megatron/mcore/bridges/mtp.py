@@ -43,11 +43,10 @@ from rlcore import Part, TrainBatch
 from rlcore_megatron.config import mtp_layers
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.files import SafetensorsDir
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.norms import Norm
 from rlcore_megatron.mcore.packs.context import Share
 from rlcore_megatron.mcore.packs.packing import PackAhead, learned_ahead
-from rlcore_toolkit import HiddenRows, vocab_parallel_log_probs
+from rlcore_toolkit import HiddenRows, current_device, vocab_parallel_log_probs
 
 PREFIX = "mtp."
 """Begins the names of the layer's weights in its chunk."""
@@ -175,7 +174,7 @@ class MtpLoss:
 
     def start(self, batch: TrainBatch) -> None:
         """Before a mini-batch, of which `batch` is this rank's share. Collective."""
-        count = learned_ahead(batch).sum().to(device())
+        count = learned_ahead(batch).sum().to(current_device())
         if parallel.data_size() > 1:
             dist.all_reduce(count, group=parallel.data_group())
         self._scale = 1.0 / max(1, int(count))
@@ -210,7 +209,7 @@ class MtpLoss:
         finite = all(bool(torch.isfinite(gradient).all()) for gradient in learned)
         if dist.get_world_size() == 1:
             return finite
-        everywhere = torch.tensor(int(finite), device=device())
+        everywhere = torch.tensor(int(finite), device=current_device())
         dist.all_reduce(everywhere, dist.ReduceOp.MIN)
         return bool(everywhere)
 

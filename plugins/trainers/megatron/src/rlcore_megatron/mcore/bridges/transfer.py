@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from rlcore import ModelError
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.files import SafetensorsDir
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.adapter import ADAPTER
 from rlcore_megatron.mcore.layers.experts import expert_part, whole_expert, whole_expert_shape
+from rlcore_toolkit import current_device
 
 if TYPE_CHECKING:
     from rlcore_megatron.mcore.bridges.bridge import MBridge
@@ -144,7 +144,7 @@ def export(
     if bridge.nesting.carried and not bridge.value_head:
         with bridge.source() as source:
             for name in bridge.nesting.carried:
-                yield name, source[name].to(device())
+                yield name, source[name].to(current_device())
 
 
 class _Rows:
@@ -170,7 +170,7 @@ class _Rows:
 def _gather(inner: Any, entry: _Entry, tensor: Tensor | None) -> Tensor:
     """The whole tensor of `entry` on every rank; `tensor` is this rank's part, None where it has none."""
     if entry.stage != parallel.pipeline_rank():
-        whole = torch.empty(entry.shape, dtype=entry.dtype, device=device())
+        whole = torch.empty(entry.shape, dtype=entry.dtype, device=current_device())
     elif entry.owner is not None:
         whole = _from_owner(entry, entry.owner, tensor)
     else:
@@ -184,7 +184,7 @@ def _gather(inner: Any, entry: _Entry, tensor: Tensor | None) -> Tensor:
 
 def _from_owner(entry: _Entry, owner: int, tensor: Tensor | None) -> Tensor:
     if tensor is None:
-        whole = torch.empty(entry.shape, dtype=entry.dtype, device=device())
+        whole = torch.empty(entry.shape, dtype=entry.dtype, device=current_device())
     else:
         parts = parts_of(tensor, parallel.expert_tensor_size(), parallel.expert_tensor_group())
         # A broadcast sends memory as it lies.

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.rotary import Rotary, rotate
 from rlcore_megatron.mcore.layers.sinks import CpuFlash, Plain, Varlen, with_sinks
 from rlcore_megatron.mcore.packs.sequences import Pieces, Sequences
+from rlcore_toolkit import current_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,9 @@ class CoreAttention(MegatronModule):  # type: ignore[misc] # megatron-core is un
         self.sinks: torch.nn.Parameter | None = None
         if sinks:
             heads = config.num_attention_heads // parallel.tensor_size()
-            self.sinks = torch.nn.Parameter(torch.zeros(heads, dtype=config.params_dtype, device=device()))
+            self.sinks = torch.nn.Parameter(
+                torch.zeros(heads, dtype=config.params_dtype, device=current_device())
+            )
             set_tensor_model_parallel_attributes(self.sinks, is_parallel=True, dim=0, stride=1)
 
     def forward(

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from rlcore import TrainBatch
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.routing import Routing
 from rlcore_megatron.mcore.packs.packing import Pack
+from rlcore_toolkit import current_device
 
 KIND = "seq_aux_loss"
 """megatron's name of such a loss."""
@@ -47,7 +47,7 @@ class Balanced:
 
 def scale_of(batch: TrainBatch) -> float:
     """One over the samples of the mini-batch, of which `batch` is this rank's share, that are trained on."""
-    count = (_lengths(batch) > 0).sum().to(device())
+    count = (_lengths(batch) > 0).sum().to(current_device())
     if parallel.data_size() > 1:
         dist.all_reduce(count, group=parallel.data_group())
     return 1.0 / max(1, int(count))
@@ -114,7 +114,7 @@ class _Attached(torch.autograd.Function):
 
 def take_value(chunks: Sequence[nn.Module]) -> Tensor:
     """Sum over the routers of this rank's layers since the last call, float64: of the loss, coefficient 1."""
-    total = torch.zeros((), dtype=torch.float64, device=device())
+    total = torch.zeros((), dtype=torch.float64, device=current_device())
     modules: Iterator[Any] = (module for chunk in chunks for module in chunk.modules())
     for router in (module for module in modules if hasattr(module, "balance_value")):
         total += router.balance_value

@@ -20,13 +20,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.attention import recomputable
 from rlcore_megatron.mcore.layers.delta_kernels import TORCH, kernels_for
 from rlcore_megatron.mcore.layers.latent import Replicated
 from rlcore_megatron.mcore.layers.linear import InputLinear, OutputLinear
 from rlcore_megatron.mcore.packs.context import Share
 from rlcore_megatron.mcore.packs.sequences import Sequences
+from rlcore_toolkit import current_device
 
 _NORM_EPS = 1e-6
 """Under the root of the length of a query or a key, whatever the config says of the other norms."""
@@ -169,7 +169,7 @@ class StateParameters(torch.nn.Module):
     def __init__(self, config: TransformerConfig, sizes: DeltaSizes) -> None:
         super().__init__()
         heads = sizes.key_heads // parallel.tensor_size()
-        place: dict[str, Any] = {"dtype": config.params_dtype, "device": device()}
+        place: dict[str, Any] = {"dtype": config.params_dtype, "device": current_device()}
         self.conv_weight = torch.nn.Parameter(torch.empty(heads * sizes.mixed, sizes.taps, **place))
         # transformers' first values: a rate up to 16, and a bias of 1
         self.A_log = torch.nn.Parameter(torch.empty(heads * sizes.group, **place).uniform_(0.01, 16).log_())
@@ -197,7 +197,7 @@ class OutputNorm(torch.nn.Module):
     def __init__(self, config: TransformerConfig, size: int, *, is_exact: bool) -> None:
         super().__init__()
         self.eps, self.is_exact = config.layernorm_epsilon, is_exact
-        self.weight = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype, device=device()))
+        self.weight = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype, device=current_device()))
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
         """x, gate [..., V] → [..., V]."""

@@ -21,10 +21,10 @@ from torch.nn import functional
 
 from rlcore import ConfigError
 from rlcore_megatron.config import EXPERT_TENSOR
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.adapter import Adapter, Place
 from rlcore_megatron.mcore.layers.grouped import each, grouped
 from rlcore_megatron.pipeline import flag
+from rlcore_toolkit import current_device
 
 _GATE_UP = ".linear_fc1."
 
@@ -106,7 +106,7 @@ class SharedExperts(SharedExpertMLP):  # type: ignore[misc] # as above
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         if self.gate_weight is not None:  # megatron makes it on the CPU, and moves the whole model later
-            self.gate_weight.data = self.gate_weight.data.to(device())
+            self.gate_weight.data = self.gate_weight.data.to(current_device())
 
 
 class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
@@ -131,7 +131,7 @@ class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
         self.adapter: Adapter | None = None
         self._expert_group, self._data_group = pg_collection.ep, pg_collection.expt_dp
         self._tensor_group = pg_collection.expt_tp
-        weight = torch.empty(experts, outputs, inputs, dtype=config.params_dtype, device=device())
+        weight = torch.empty(experts, outputs, inputs, dtype=config.params_dtype, device=current_device())
         if config.perform_initialization:
             with get_cuda_rng_tracker().fork(get_expert_parallel_rng_tracker_name()):
                 for expert in weight:
@@ -139,7 +139,9 @@ class GroupedLinear(MegatronModule):  # type: ignore[misc] # as above
         self.weight = self._parameter(weight, self.cut_axis)
         self.bias: torch.nn.Parameter | None = None
         if biased:
-            zeros = torch.zeros(experts, self._bias_size(outputs), dtype=weight.dtype, device=device())
+            zeros = torch.zeros(
+                experts, self._bias_size(outputs), dtype=weight.dtype, device=current_device()
+            )
             self.bias = self._parameter(zeros, 1)
 
     @staticmethod

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
+from rlcore_toolkit import current_device
 
 NEVER = -1e9
 """The logit of a token that does not exist: of probability 0, and finite, so that p·log p is 0."""
@@ -87,7 +87,7 @@ class ValueHead(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.sequence_parallel = config.sequence_parallel
-        zeros = torch.zeros(1, config.hidden_size, dtype=config.params_dtype, device=device())
+        zeros = torch.zeros(1, config.hidden_size, dtype=config.params_dtype, device=current_device())
         self.weight = nn.Parameter(zeros)
 
     def forward(self, hidden: Tensor, weight: Any = None, **_: Any) -> tuple[Tensor, None]:

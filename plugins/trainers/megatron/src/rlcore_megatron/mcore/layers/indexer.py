@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.attention import causal, recomputable
 from rlcore_megatron.mcore.layers.balance import Balanced, attached, balanced_of
 from rlcore_megatron.mcore.layers.latent import Latent, LatentAttention, Replicated
@@ -34,6 +33,7 @@ from rlcore_megatron.mcore.layers.sparse import (
     replayed_keys,
 )
 from rlcore_megatron.mcore.packs.sequences import Sequences
+from rlcore_toolkit import current_device
 
 _NORM_EPS = 1e-6
 """The epsilon of the key's norm, whatever the config says of the others."""
@@ -142,7 +142,7 @@ class SparseLatentAttention(LatentAttention):
     def _choice(self, index: Index | None, pack: Sequences) -> Tensor | None:
         """int32 [T, K] of the rank's whole pack; None where every query sees all keys before it."""
         if pack.replayed is not None and (index is not None or pack.reach > self.top):
-            bits = pack.replayed[:, self.use.number].to(device(), non_blocking=True)
+            bits = pack.replayed[:, self.use.number].to(current_device(), non_blocking=True)
             return replayed_keys(bits, min(self.top, pack.reach))
         if not self.use.is_own:
             assert pack.reach <= self.top or self.use.source in pack.choices, "the stage has its indexer"
@@ -180,7 +180,9 @@ class Indexer(MegatronModule):  # type: ignore[misc] # megatron-core is untyped
         self.divergence = 0.0
         self.wq_b = Replicated(rank, sizes.heads * sizes.size, config)
         self.wk = Replicated(config.hidden_size, sizes.size, config)
-        self.k_norm = nn.LayerNorm(sizes.size, eps=_NORM_EPS, dtype=config.params_dtype, device=device())
+        self.k_norm = nn.LayerNorm(
+            sizes.size, eps=_NORM_EPS, dtype=config.params_dtype, device=current_device()
+        )
         self.weights_proj = Replicated(config.hidden_size, sizes.heads, config)
         for parameter in self.k_norm.parameters():
             parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined] # megatron's
@@ -233,7 +235,7 @@ def freeze_indexers(chunk: nn.Module) -> None:
 
 def take_divergence(chunks: Sequence[nn.Module], config: TransformerConfig) -> Tensor:
     """The indexers' loss since the last call, coefficient 1, of this stage's layers, as float64."""
-    total = torch.zeros((), dtype=torch.float64, device=device())
+    total = torch.zeros((), dtype=torch.float64, device=current_device())
     for module in (module for chunk in chunks for module in chunk.modules()):
         if isinstance(module, Indexer):
             total += module.divergence

@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.adapter import Adapter, Place
 from rlcore_megatron.mcore.layers.attention import causal, recomputable
 from rlcore_megatron.mcore.layers.linear import InputLinear, NormLinear, OutputLinear
 from rlcore_megatron.mcore.layers.rotary import Rotary, rotate
 from rlcore_megatron.mcore.packs.sequences import Sequences
+from rlcore_toolkit import current_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ class Replicated(MegatronModule):  # type: ignore[misc] # as above
     def __init__(self, inputs: int, outputs: int, config: TransformerConfig) -> None:
         super().__init__(config=config)
         self.adapter: Adapter | None = None
-        weight = torch.empty(outputs, inputs, dtype=config.params_dtype, device=device())
+        weight = torch.empty(outputs, inputs, dtype=config.params_dtype, device=current_device())
         self.weight = torch.nn.Parameter(weight)
         if config.perform_initialization:
             config.init_method(self.weight)

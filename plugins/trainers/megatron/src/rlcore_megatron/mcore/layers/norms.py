@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.imports import device
-from rlcore_toolkit import fits_kernel, kernel_rms_norm
+from rlcore_toolkit import current_device, fits_kernel, kernel_rms_norm
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, *, zero_centered: bool = False) -> Tensor:
@@ -40,7 +39,9 @@ def norm_weight(size: int, config: TransformerConfig) -> torch.nn.Parameter:
     ranks.
     """
     first = 0.0 if config.layernorm_zero_centered_gamma else 1.0
-    weight = torch.nn.Parameter(torch.full((size,), first, dtype=config.params_dtype, device=device()))
+    weight = torch.nn.Parameter(
+        torch.full((size,), first, dtype=config.params_dtype, device=current_device())
+    )
     weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined] # megatron's mark
     return weight
 
@@ -70,7 +71,9 @@ class JointNorm(torch.nn.Module):
         super().__init__()
         self.eps = eps
         self.size = heads * hidden_size
-        part = torch.ones(self.size // parallel.tensor_size(), dtype=config.params_dtype, device=device())
+        part = torch.ones(
+            self.size // parallel.tensor_size(), dtype=config.params_dtype, device=current_device()
+        )
         self.weight = torch.nn.Parameter(part)
         set_tensor_model_parallel_attributes(self.weight, is_parallel=True, dim=0, stride=1)
 

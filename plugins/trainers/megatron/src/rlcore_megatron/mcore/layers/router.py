@@ -8,9 +8,9 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 from torch.nn import functional
 
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.balance import Balanced, attached, balancing_loss
 from rlcore_megatron.mcore.layers.routing import Routing
+from rlcore_toolkit import current_device
 
 
 class Router(TopKRouter):  # type: ignore[misc] # megatron-core is untyped
@@ -25,16 +25,16 @@ class Router(TopKRouter):  # type: ignore[misc] # megatron-core is untyped
         self.balanced: Balanced | None = None
         """The tokens of the balancing loss, where there is one; set before each forward."""
         self.balance_value = 0.0
-        self.weight.data = self.weight.data.to(device())
+        self.weight.data = self.weight.data.to(current_device())
         if routing.logit_bias:
-            zeros = torch.zeros(config.num_moe_experts, dtype=config.params_dtype, device=device())
+            zeros = torch.zeros(config.num_moe_experts, dtype=config.params_dtype, device=current_device())
             self.bias = torch.nn.Parameter(zeros)
             # megatron's mark, as of `weight`
             self.bias.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
         if routing.biased:
             # megatron's own flag for it moves the biases after each step, and they are the policy's
             del self.expert_bias
-            self.register_buffer("expert_bias", torch.zeros(config.num_moe_experts, device=device()))
+            self.register_buffer("expert_bias", torch.zeros(config.num_moe_experts, device=current_device()))
 
     def gating(self, hidden: Tensor) -> Tensor:
         """[…, H] → logits […, E], in fp32 where `moe_router_dtype` asks for it."""

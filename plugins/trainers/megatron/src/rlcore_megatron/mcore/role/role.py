@@ -33,7 +33,6 @@ from rlcore_megatron.mcore.bridges.adapters import attach
 from rlcore_megatron.mcore.bridges.mtp import MtpLoss, policy_tensors
 from rlcore_megatron.mcore.checkpoint.adapter import StagedAdapter
 from rlcore_megatron.mcore.checkpoint.saving import StagedRole, load_role, stage_role
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.adapter import AdapterSet
 from rlcore_megatron.mcore.layers.balance import KIND, keep_balanced, scale_of, take_value
 from rlcore_megatron.mcore.layers.indexer import take_divergence
@@ -59,6 +58,7 @@ from rlcore_toolkit import (
     Bins,
     Logits,
     ModelOffload,
+    current_device,
     in_order,
     learning_rate,
     loss_sums,
@@ -376,7 +376,7 @@ class Role:
     ) -> list[Any]:
         """`score`'s second value for each micro-batch on the last pipeline stage, nothing on the others."""
         self._put_adapters()
-        place = device()
+        place = current_device()
         # a branch that is cut sees two runs of tokens, its prompt and its own: attention knows one
         share = place.type == "cpu" and self._context_size == 1
         config = self.built.config

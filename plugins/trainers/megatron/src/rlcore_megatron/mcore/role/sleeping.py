@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rlcore_megatron.mcore.imports import device
+from rlcore_toolkit import current_device
 
 
 def model_tensors(chunks: Sequence[nn.Module]) -> Iterator[Tensor]:
@@ -31,7 +31,7 @@ def gradient_buffers(models: Sequence[Any], optimizer: Any) -> list[Tensor]:
 def optimizer_state(chunks: Sequence[nn.Module], optimizer: Any) -> list[Tensor]:
     """Moments and fp32 masters, but not the shards of fp32 weights, which look into the weights."""
     weights = {tensor.untyped_storage().data_ptr() for tensor in model_tensors(chunks)}
-    here = device().type
+    here = current_device().type
     return [
         tensor
         for tensor in _held(optimizer)

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.transfer import held, parts_of
-from rlcore_megatron.mcore.imports import device
 from rlcore_megatron.mcore.layers.adapter import Adapter, Place
 from rlcore_megatron.mcore.role.build import Built
-from rlcore_toolkit import adapter_name
+from rlcore_toolkit import adapter_name, current_device
 
 
 def hf_tensors(built: Built) -> Iterator[tuple[str, Tensor]]:
@@ -87,7 +86,11 @@ def _of_all_stages(own: dict[str, Tensor]) -> dict[str, Tensor]:
     for stage, known in enumerate(stages):
         for name, (shape, dtype) in known.items():
             is_own = stage == parallel.pipeline_rank()
-            tensor = own[name].to(device()) if is_own else torch.empty(shape, dtype=dtype, device=device())
+            tensor = (
+                own[name].to(current_device())
+                if is_own
+                else torch.empty(shape, dtype=dtype, device=current_device())
+            )
             dist.broadcast(tensor, src=dist.get_global_rank(group, stage), group=group)
             every[name] = tensor.cpu()
     return every
