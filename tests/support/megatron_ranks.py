@@ -49,7 +49,8 @@ def gradients_of(role: Role) -> dict[str, Tensor]:
     with torch.no_grad():
         for chunk in role.built.chunks:
             for parameter in chunk.parameters():
-                parameter.copy_(vars(parameter)["main_grad"])
+                if parameter.requires_grad:  # an indexer is frozen
+                    parameter.copy_(vars(parameter)["main_grad"])
             for buffer in chunk.buffers():
                 buffer.zero_()
     return weights_of(role)

@@ -1,4 +1,4 @@
-"""The layer for multi-token prediction of GLM-4.5, GLM-4.7-Flash and GLM-5."""
+"""The layer for multi-token prediction of DeepSeek-V3.2, GLM-4.5, GLM-4.7-Flash and GLM-5."""
 
 import shutil
 from pathlib import Path
@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import Glm4MoeConfig, Glm4MoeLiteConfig, GlmMoeDsaConfig, PretrainedConfig
+from megatron_ranks import mtp_step
+from transformers import (
+    DeepseekV32Config,
+    Glm4MoeConfig,
+    Glm4MoeLiteConfig,
+    GlmMoeDsaConfig,
+    PretrainedConfig,
+)
 
-from rlcore import ModelSpec, OptimizerSettings, Part, even_shares
-from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.role.role import Role
-from rlcore_megatron.mcore.role.weights import hf_tensors
+from rlcore import Part
 from rlcore_testing.checkpoints import make_checkpoint
 from rlcore_testing.mtp import mtp_reference, publish_mtp
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import policy_loss, random_batch
+from rlcore_testing.tiny import random_batch
 
 LAYERS, FACTOR = 2, 0.3
 SHAPE: dict[str, Any] = {
@@ -44,6 +47,10 @@ LATENT: dict[str, Any] = {
 }
 INDEX: dict[str, Any] = {"index_topk": 3, "index_n_heads": 12, "index_head_dim": 12}
 MODELS: dict[str, tuple[Part, PretrainedConfig]] = {
+    "DeepSeek-V3.2": (
+        Part(name="deepseek_v32", factory="rlcore_deepseek.bridge:SparseDeepseekBridge"),
+        DeepseekV32Config(**SHAPE, **LATENT, **INDEX, num_key_value_heads=4, tie_word_embeddings=False),
+    ),
     "GLM-4.5, tied": (
         Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge"),
         Glm4MoeConfig(**SHAPE, **GROUPED, tie_word_embeddings=True),
@@ -60,28 +67,6 @@ MODELS: dict[str, tuple[Part, PretrainedConfig]] = {
 PP2 = {"pipeline_model_parallel_size": 2}
 
 
-def _step(
-    rank: int, world: int, port: int, bridge: Part, path: Path, layout: dict[str, Any]
-) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
-    """The loss of a step that changes nothing; weights and gradients."""
-    parallel.start(rank, world, "127.0.0.1", port, timeout=60.0, **layout)
-    fields = {"mtp_num_layers": 1, "mtp_loss_scaling_factor": FACTOR, "use_distributed_optimizer": False}
-    settings = OptimizerSettings(lr=0.0, clip_grad=0.0)
-    role = Role(ModelSpec(path=str(path), bridge=bridge, fields=fields | layout), settings)
-    batch = random_batch(9)
-    mine = batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
-    step = role.train(mine, policy_loss, temperature=1.0, tokens_per_rank=50)
-    weights = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
-    with torch.no_grad():
-        for chunk in role.built.chunks:
-            for parameter in chunk.parameters():
-                if parameter.requires_grad:  # an indexer is frozen
-                    parameter.copy_(vars(parameter)["main_grad"])
-    gradients = {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
-    parallel.stop()
-    return step.extras["mtp_loss"], weights, gradients
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_it_learns_by_the_formula_and_is_published_as_it_was(model: str, tmp_path: Path) -> None:
     """On one rank, and where its embedding is on another stage than itself."""
@@ -93,7 +78,7 @@ def test_it_learns_by_the_formula_and_is_published_as_it_was(model: str, tmp_pat
     loss, gradients = mtp_reference(plain, published, random_batch(9), FACTOR, tmp_path / "gradients")
     layer = f"model.layers.{LAYERS}."
     for ranks, layout in ((1, {}), (2, PP2)):
-        found, weights, grown = run_ranks(_step, ranks, bridge, published, layout)[-1]
+        found, weights, grown = run_ranks(mtp_step, ranks, bridge, published, FACTOR, layout)[-1]
         assert found == pytest.approx(loss, rel=1e-5)
         copies = {f"{layer}embed_tokens.weight", f"{layer}shared_head.head.weight"}
         assert weights.keys() == source.keys() - copies
