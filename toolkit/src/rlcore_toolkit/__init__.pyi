@@ -183,6 +183,12 @@ from .process_group import (
     set_random_states as set_random_states,
     set_seeds as set_seeds,
 )
+from .prompt_trees import (
+    PackLayout as PackLayout,
+    Piece as Piece,
+    prompt_trees as prompt_trees,
+    tree_order as tree_order,
+)
 from .publishers.broadcast_group import (
     BroadcastGroup as BroadcastGroup,
 )

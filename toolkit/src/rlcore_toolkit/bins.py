@@ -28,7 +28,7 @@ def rank_bins(
     return [sorted(row for place in bin for row in units[place]) for bin in divided]
 
 
-def in_order(values: Tensor, batch: TrainBatch, bins: Bins) -> Tensor:
+def in_order(values: Tensor, batch: TrainBatch, bins: Sequence[Sequence[int]]) -> Tensor:
     """Values of the response tokens of the samples in `bins`, one after another → in `batch`'s order."""
     slots = torch.split(torch.arange(len(values)), batch.response_lengths.tolist())
     order = [slots[row] for rows in bins for row in rows]

@@ -14,8 +14,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from rlcore_megatron.mcore.layers.attention import causal
 from rlcore_megatron.mcore.layers.rotary import Rotary, rotate
 from rlcore_megatron.mcore.layers.sinks import CpuFlash, Plain, with_sinks
-from rlcore_megatron.mcore.packs.context import Piece
 from rlcore_megatron.mcore.packs.sequences import Sequences
+from rlcore_toolkit import Piece
 
 
 def pack_of(lengths: tuple[int, ...]) -> Sequences:

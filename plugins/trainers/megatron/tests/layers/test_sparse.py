@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore_megatron.mcore.layers.sparse import attend, attention_shares, choose, index_divergence
-from rlcore_megatron.mcore.packs.context import Piece
 from rlcore_megatron.mcore.packs.sequences import Sequences
+from rlcore_toolkit import Piece
 
 TOP, SCALE = 3, 0.4
 WHOLE: Sequence[Piece] = [(0, 9, 0, 0), (9, 2, 0, 0), (11, 9, 0, 0)]

@@ -15,9 +15,7 @@ from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel
 from torch import Tensor
 
 from rlcore_megatron.mcore import parallel
-
-Piece = tuple[int, int, int, int]
-"""A run of tokens and what it sees before itself: (start, length, start of that, length of that)."""
+from rlcore_toolkit import Piece
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore import INDEXER_TOPK, Column, TrainBatch, token_ranges
-from rlcore_megatron.mcore.packs.context import Piece
 from rlcore_megatron.mcore.packs.sequences import keep_pieces
+from rlcore_toolkit import PackLayout, prompt_trees
 
 ON_HOST = frozenset({INDEXER_TOPK})
 """Columns that are too large for the device: a layer takes its part when it computes."""
@@ -80,7 +80,7 @@ def pack(
     # Prompts of equal tokens may stand for different items.
     share = share and not part.per_item.keys() & columns
     assert bool((part.prompt_lengths > 0).all()), "the first response token is predicted by a prompt token"
-    layout = _trees(part) if share else _sequences(part)
+    layout = prompt_trees(part) if share else _sequences(part)
     total = int(layout.source.numel())
     padding = align if total == 0 else -total % align
     params = _params(layout.extents, padding, device)
@@ -157,27 +157,10 @@ def _input(part: TrainBatch, name: str, source: Tensor, padding: int) -> Tensor:
     return torch.cat([entries[source], value.expand(padding, *entries.shape[1:])])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Layout:
-    """`source` int64 [T]: which of the batch's tokens stands where; `positions` [T]; `rows` [n].
-
-    `places` int64: where each sample's tokens but its last stand, sample after sample.
-    `extents` [N]: tokens of each sequence or tree. `pieces`: (start, length, start of what is seen before it,
-    its length).
-    """
-
-    source: Tensor
-    positions: Tensor
-    rows: Tensor
-    places: Tensor
-    extents: Tensor
-    pieces: list[Piece]
-
-
-def _sequences(part: TrainBatch) -> _Layout:
+def _sequences(part: TrainBatch) -> PackLayout:
     """The layout of whole samples, one after another."""
     starts = torch.cumsum(part.lengths, 0) - part.lengths
-    return _Layout(
+    return PackLayout(
         source=torch.arange(int(part.tokens.numel())),
         positions=token_ranges(torch.zeros_like(starts), part.lengths),
         rows=token_ranges(starts + part.prompt_lengths - 1, part.response_lengths),
@@ -185,66 +168,3 @@ def _sequences(part: TrainBatch) -> _Layout:
         extents=part.lengths,
         pieces=[],
     )
-
-
-def _trees(part: TrainBatch) -> _Layout:
-    """The layout of trees: a trunk for each run of samples with one prompt, then a branch for each sample.
-
-    A branch is a response without its last token. A sample alone is a trunk that goes on into its response.
-    """
-    prompts, responses = part.prompt_lengths, part.response_lengths
-    is_first = _first_of_tree(part)
-    tree = torch.cumsum(is_first, 0) - 1
-    members = torch.bincount(tree, minlength=int(is_first.sum()))
-    is_alone = (members == 1)[tree]
-    tail = (responses - 1).clamp(min=0)
-    trunk = torch.where(is_first, prompts + torch.where(is_alone, tail, 0), 0)
-    branch = torch.where(is_alone, 0, tail)
-    # Each sample brings a trunk and a branch in turn, of which one may be empty and then takes no place.
-    lengths = torch.stack([trunk, branch], dim=1).flatten()
-    starts = torch.cumsum(lengths, 0) - lengths
-    trunk_start = starts[0::2][is_first][tree]
-    branch_start = torch.where(is_alone, trunk_start + prompts, starts[1::2])
-    first = torch.cumsum(part.lengths, 0) - part.lengths
-    sources = torch.stack([first, first + prompts], dim=1).flatten()
-    offsets = torch.stack([torch.zeros_like(prompts), prompts], dim=1).flatten()
-    # A trunk sees nothing before itself, a branch the prompt at the start of its tree's trunk.
-    before = torch.stack([torch.zeros_like(prompts), prompts], dim=1).flatten()
-    before_start = torch.stack([torch.zeros_like(prompts), trunk_start], dim=1).flatten()
-    table = torch.stack([starts, lengths, before_start, before], dim=1)[lengths > 0]
-    read = torch.stack([prompts - (responses == 0).long(), tail], dim=1).flatten()
-    # The first response token is predicted by the prompt's last token, the others by the branch.
-    rows = token_ranges(branch_start - 1, responses)
-    rows[(torch.cumsum(responses, 0) - responses)[responses > 0]] = (trunk_start + prompts - 1)[responses > 0]
-    return _Layout(
-        source=token_ranges(sources, lengths),
-        positions=token_ranges(offsets, lengths),
-        rows=rows,
-        places=token_ranges(torch.stack([trunk_start, branch_start], dim=1).flatten(), read),
-        extents=torch.zeros_like(members).index_add_(0, tree, trunk + branch),
-        pieces=[(a, b, c, d) for a, b, c, d in table.tolist()],
-    )
-
-
-_LEAST_SPARED = 1 / 16
-"""A tree must spare this part of its tokens. To spare fewer costs more time than it saves: a branch reads
-copies of its prompt's keys and values, and through a mask."""
-
-
-def _first_of_tree(part: TrainBatch) -> Tensor:
-    """Which samples begin a tree, bool [B].
-
-    The others have prompt and group of the sample before. Where a tree would spare too little, each of its
-    samples begins one.
-    """
-    tokens, ends = part.tokens.numpy(), torch.cumsum(part.lengths, 0)
-    starts, stops = (ends - part.lengths).tolist(), (ends - part.response_lengths).tolist()
-    groups = part.per_sample["group"].tolist() if "group" in part.per_sample else range(len(part))
-    keys = [(g, tokens[a:b].tobytes()) for g, a, b in zip(groups, starts, stops, strict=True)]
-    differs = [not place or key != keys[place - 1] for place, key in enumerate(keys)]
-    is_first = torch.tensor(differs, dtype=torch.bool)
-    tree = torch.cumsum(is_first, 0) - 1
-    none = torch.zeros_like(part.lengths)
-    spared = none.index_add(0, tree, torch.where(is_first, 0, part.prompt_lengths))
-    whole = none.index_add(0, tree, part.lengths)
-    return is_first | (spared < _LEAST_SPARED * whole)[tree]

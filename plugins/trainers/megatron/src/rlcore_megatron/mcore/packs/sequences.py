@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from rlcore import token_ranges
 from rlcore_megatron.mcore.packs.chunks import Chunks
-from rlcore_megatron.mcore.packs.context import Piece, Share
+from rlcore_megatron.mcore.packs.context import Share
+from rlcore_toolkit import Piece
 
 _ATTRIBUTE = "rlcore_pack"
 
