@@ -79,6 +79,9 @@ def stepped(rank: int, world: int, port: int, path: str, config: FsdpConfig) -> 
     _, wanted = hf_distributions(reference, batch)
     linear_loss(TokenOutputs(log_probs=wanted), batch).total.backward()
     share = batch.select(range(rank, 8, world))
+    embedded: list[int] = []
+    embedding = policy.net.model.get_input_embeddings()
+    embedding.register_forward_hook(lambda _, __, out: embedded.append(out[..., 0].numel()))
     result = policy.train(share, linear_loss, temperature=TEMPERATURE, tokens_per_rank=BUDGET)
     gradients = {name: whole(one.grad) for name, one in policy.net.model.named_parameters()}
     far = [
@@ -95,6 +98,7 @@ def stepped(rank: int, world: int, port: int, path: str, config: FsdpConfig) -> 
         "weights": weights,
         "names": files,
         "packing": policy.packing,
+        "spared": int(share.lengths.sum()) - sum(embedded),
     }
 
 
@@ -106,6 +110,8 @@ def test_an_architecture_is_that_of_transformers(name: str, tmp_path: Path) -> N
     assert report["gradient"] < EXACT * max(1.0, report["norm"])
     assert report["weights"].keys() == report["names"]
     assert report["packing"].startswith("a row" if name in PADDED else "packs")
+    # of a prompt that two samples share, and the last token of each sample, which predicts nothing
+    assert (report["spared"] > 8) == (name not in PADDED)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Attention over a pack: each sequence by itself, by transformers' own attention.
 
 A pack is one row of tokens. Its attention would be that of one sequence, with a mask of the pack's size
-squared. Instead each sequence is cut out, and those of one length are a batch. The mask of a layer (causal, a
-window) comes from transformers, evaluated for one sequence of each length.
+squared. Instead each piece is cut out, a sequence or a response beside the prompt that it shares, and
+neighbors of one shape are a batch. The mask of a layer (causal, a window) comes from transformers, evaluated
+for one piece of each shape.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from rlcore_toolkit import Piece
+
 NAME = "rlcore_blocks"
 """What transformers calls this attention."""
 
-_LENGTHS: ContextVar[Sequence[int] | None] = ContextVar("lengths of the sequences of the pack", default=None)
-_PLAIN: ContextVar[str] = ContextVar("the attention of one sequence", default="sdpa")
+_PACK: ContextVar[tuple[Sequence[Piece], str]] = ContextVar("the pieces, and the attention of each")
 
 
 class NoPackError(ValueError):
@@ -33,39 +35,41 @@ class NoPackError(ValueError):
 class PackMask:
     """What a layer's tokens see, where a tensor of the size of the pack squared would stand.
 
-    `lengths`: of the sequences, which lie one after another, those of one length side by side. `plain`: the
-    name of the attention that computes each.
+    `pieces`: of the pack, one after another; what a piece sees before itself is the whole piece that ends
+    the last run without such. `plain`: the name of the attention that computes each.
     """
 
     def __init__(self, sees: Callable[..., Tensor], dtype: torch.dtype, device: torch.device) -> None:
         """`sees`: from places (batch, head, query, key) in the pack to whether the query sees the key."""
-        lengths = _LENGTHS.get()
-        if lengths is None:
+        pack = _PACK.get(None)
+        if pack is None:
             raise NoPackError("this attention takes packs alone")
-        self.lengths, self.plain = lengths, _PLAIN.get()
+        self.pieces, self.plain = pack
         self._sees, self._dtype, self._device = sees, dtype, device
-        self._masks: dict[int, Tensor | None] = {}
+        self._masks: dict[tuple[int, int], Tensor | None] = {}
 
-    def runs(self) -> Iterator[tuple[int, int, int]]:
-        """(start, length, count) of each run of sequences with one length."""
-        start = 0
-        for length, same in itertools.groupby(self.lengths):
-            count = len(list(same))
-            yield start, length, count
-            start += length * count
+    def runs(self) -> Iterator[tuple[Piece, int]]:
+        """The first of each run of pieces that have one shape and see the same, and how many they are."""
+        for _, same in itertools.groupby(self.pieces, key=lambda piece: piece[1:]):
+            run = list(same)
+            yield run[0], len(run)
 
-    def mask(self, start: int, length: int) -> Tensor | None:
-        """That of the sequence at `start`, as `plain` takes it; None: causal, which sdpa knows."""
-        if length not in self._masks:
-            places = torch.arange(start, start + length, device=self._device)
+    def mask(self, piece: Piece) -> Tensor | None:
+        """What its tokens see, as `plain` takes it; None: causal, which sdpa knows."""
+        start, length, before_start, before = piece
+        if (length, before) not in self._masks:
+            # Transformers sees a sequence in what is seen and the tokens right after it: the longest branch.
+            first = before_start if before else start
+            places = torch.arange(first, first + before + length, device=self._device)
             zero = places.new_zeros(())
-            seen = self._sees(zero, zero, places[:, None], places[None, :])
-            self._masks[length] = self._as_plain(seen.expand(length, length))
-        return self._masks[length]
+            seen = self._sees(zero, zero, places[before:, None], places[None, :])
+            self._masks[length, before] = self._as_plain(seen.expand(length, before + length))
+        return self._masks[length, before]
 
     def _as_plain(self, seen: Tensor) -> Tensor | None:
         if self.plain == "sdpa":
-            return None if torch.equal(seen, torch.ones_like(seen).tril()) else seen[None, None]
+            is_causal = seen.shape[0] == seen.shape[1] and torch.equal(seen, torch.ones_like(seen).tril())
+            return None if is_causal else seen[None, None]
         lowest = torch.finfo(self._dtype).min
         hidden = torch.zeros(seen.shape, dtype=self._dtype, device=self._device)
         return hidden.masked_fill_(~seen, lowest)[None, None]
@@ -78,14 +82,13 @@ def register(name: str = NAME, mask: type[PackMask] = PackMask) -> None:
 
 
 @contextmanager
-def packed(lengths: Sequence[int], plain: str) -> Iterator[None]:
-    """Within, models with this attention read a pack of sequences of these `lengths`."""
-    tokens = _LENGTHS.set(lengths), _PLAIN.set(plain)
+def packed(pieces: Sequence[Piece], plain: str) -> Iterator[None]:
+    """Within, models with this attention read a pack of these `pieces`."""
+    token = _PACK.set((pieces, plain))
     try:
         yield
     finally:
-        _LENGTHS.reset(tokens[0])
-        _PLAIN.reset(tokens[1])
+        _PACK.reset(token)
 
 
 def _mask(kind: type[PackMask], *, mask_function: Callable[..., Tensor], **options: Any) -> PackMask:
@@ -102,15 +105,20 @@ def _attention(
         raise NoPackError("the model makes its mask by itself")
     attend = _function(module, attention_mask.plain)
     runs = list(attention_mask.runs())
-    sizes = [length * count for _, length, count in runs]
+    sizes = [piece[1] * count for piece, count in runs]
     # `split` of one run would copy it in the backward pass
     parts = [one[0].split(sizes, 1) if len(runs) > 1 else (one.squeeze(0),) for one in (query, key, value)]
-    outputs = []
-    for (start, length, count), *run in zip(runs, *parts, strict=True):
-        mask = attention_mask.mask(start, length)
-        sequences = (one.unflatten(1, (count, length)).transpose(0, 1) for one in run)
-        output, _ = attend(module, *sequences, mask, **options)
-        outputs.append(output.reshape(1, count * length, *output.shape[2:]))
+    outputs: list[Tensor] = []
+    prompt: Sequence[Tensor] = ()
+    for (piece, count), *run in zip(runs, *parts, strict=True):
+        q, k, v = (one.unflatten(1, (count, piece[1])).transpose(0, 1) for one in run)
+        if piece[3]:  # beside the last prompt
+            pairs = zip(prompt, (k, v), strict=True)
+            k, v = (torch.cat([one.expand(count, -1, -1, -1), own], 2) for one, own in pairs)
+        else:
+            prompt = k[-1:], v[-1:]
+        output, _ = attend(module, q, k, v, attention_mask.mask(piece), **options)
+        outputs.append(output.reshape(1, count * piece[1], *output.shape[2:]))
     return torch.cat(outputs, 1) if len(runs) > 1 else outputs[0], None
 
 

@@ -144,26 +144,22 @@ def fill(
     def read(source: str, rows: slice) -> Tensor:
         return (files.read if source in held else files.full)(source, rows)
 
-    def put(name: str, tensor: Tensor) -> None:
-        target = local(state[name])
-        if tensor.shape != target.shape:
-            raise ModelError(
-                f"{path}: {name} has the shape {tuple(tensor.shape)}, not {tuple(target.shape)}."
-            )
-        # FP8 has no isfinite
-        if not (tensor if tensor.dtype.itemsize > 1 else tensor.float()).isfinite().all():
-            raise ModelError(f"{path}: its weight {name!r} holds NaN or infinity.")
-        if name not in quantized:
-            target.copy_(tensor)
-        elif tensor.dtype == FP8_DTYPE:  # what the directory holds
-            quantized[name].put({"codes": tensor, "scales": files.scales(names.sources[name])})
-        else:
-            quantized[name].put(quantized[name].codec.encode(tensor.to(current_device(), target.dtype)))
-        filled.add(name)
-
     with torch.no_grad():
         for name, tensor in names.tensors(read, lambda name: own_rows(state[name])):
-            put(name, tensor)
+            target = local(state[name])
+            if tensor.shape != target.shape:
+                shapes = tuple(tensor.shape), tuple(target.shape)
+                raise ModelError(f"{path}: {name} has the shape {shapes[0]}, not {shapes[1]}.")
+            # FP8 has no isfinite
+            if not (tensor if tensor.dtype.itemsize > 1 else tensor.float()).isfinite().all():
+                raise ModelError(f"{path}: its weight {name!r} holds NaN or infinity.")
+            if name not in quantized:
+                target.copy_(tensor)
+            elif tensor.dtype == FP8_DTYPE:  # what the directory holds
+                quantized[name].put({"codes": tensor, "scales": files.scales(names.sources[name])})
+            else:
+                quantized[name].put(quantized[name].codec.encode(tensor.to(current_device(), target.dtype)))
+            filled.add(name)
     tied = set(getattr(model, "all_tied_weights_keys", {}))
     if missing := sorted(state.keys() - filled - tied - {SCORE}):
         raise ModelError(f"{path}: the weights have no {missing[0]} ({len(missing)} are missing).")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -252,11 +252,12 @@ class Model:
         """What `read` says of the response tokens, in the batch's order, on the CPU."""
         if self.adapter is not None:
             self.adapter.select()
-        bins = rank_bins(batch, tokens_per_rank, rank_most, self.longest)
+        bins: list[Sequence[int]] = []
         found: list[Mapping[str, Tensor]] = []
         with torch.no_grad():
-            for samples in bins:
+            for samples in rank_bins(batch, tokens_per_rank, rank_most, self.longest):
                 part = self.net.pack(batch, samples)
+                bins.append(part.samples)
                 outputs = self.net(part, partial(read, part))
                 found.append({name: one[: part.targets.numel()].cpu() for name, one in outputs.items()})
         self.net.rest()

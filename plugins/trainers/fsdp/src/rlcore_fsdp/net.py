@@ -22,8 +22,8 @@ from rlcore_toolkit import current_device
 Read = Callable[[Tensor], Mapping[str, Tensor]]
 """From the hidden states [n, H] that predict response tokens to outputs of n tokens."""
 
-_LENGTHS = (7, 11)
-"""The lengths of the sequences that a model is tried with."""
+_PROMPTS, _RESPONSES = (5, 5, 3), (7, 4, 6)
+"""The tokens of the samples that a model is tried with; the first two share their prompt."""
 
 
 class Net:
@@ -67,19 +67,21 @@ class Net:
         ModelError where rows change something too.
         """
         attention.register()
-        draw = torch.Generator().manual_seed(0)
+        draw, size = torch.Generator().manual_seed(0), self.model.config.get_text_config().vocab_size
+        prompts, responses = torch.tensor([_PROMPTS, _RESPONSES])
+        tokens = torch.randint(0, size, (sum(_PROMPTS + _RESPONSES),), generator=draw)
+        samples = tokens.split((prompts + responses).tolist())
+        samples[1][: _PROMPTS[1]] = samples[0][: _PROMPTS[0]]
         batch = TrainBatch(
-            tokens=torch.randint(
-                0, self.model.config.get_text_config().vocab_size, (sum(_LENGTHS),), generator=draw
-            ),
-            prompt_lengths=torch.ones(len(_LENGTHS), dtype=torch.int64),
-            response_lengths=torch.tensor(_LENGTHS) - 1,
+            tokens=tokens,
+            prompt_lengths=prompts,
+            response_lengths=responses,
+            per_sample={"group": torch.tensor([0, 0, 1])},
         )
         with torch.no_grad():
-            alone = torch.cat([self._whole(part) for part in batch.tokens.split(_LENGTHS)])
-            mixed = self._whole(batch.tokens)[-len(alone) + _LENGTHS[0] - 1 :]
-            leak = float((mixed - alone[_LENGTHS[0] - 1 :]).abs().max())
-            limit = 1e-4 if self._is_exact else leak / 4
+            alone = torch.cat([self._whole(one)[-n:] for one, n in zip(samples, _RESPONSES, strict=True)])
+            last = self._whole(tokens)[-_RESPONSES[-1] :]
+            limit = 1e-4 if self._is_exact else float((last - alone[-len(last) :]).abs().max()) / 4
             reason = self._apart(batch, alone, limit)
             self.rest()
         return reason
@@ -88,7 +90,7 @@ class Net:
         self.in_one_row = True
         why = self._try_packs(batch, alone, limit)
         if why is None:
-            return "packs: its attention keeps their sequences apart"
+            return "packs, prompts once: its attention keeps their sequences apart"
         self.in_one_row = False
         self.model.set_attn_implementation(self._plain)
         gap = float((self._hidden(batch) - alone).abs().max())
@@ -103,15 +105,15 @@ class Net:
         """Why packs change something; None: they don't.
 
         The rounding of bf16 may hide a state that leaks into the next sequence, but not that it changes when
-        only the sequence before it does.
+        only the response before it does.
         """
-        first = batch.tokens[: _LENGTHS[0]].flip(0)
-        other = replace(batch, tokens=torch.cat([first, batch.tokens[_LENGTHS[0] :]]))
+        prompt, first, others = batch.tokens.tensor_split((_PROMPTS[0], _PROMPTS[0] + _RESPONSES[0]))
+        other = replace(batch, tokens=torch.cat([prompt, first.flip(0), others]))
         try:
             self.model.set_attn_implementation(attention.NAME)
             hidden = self._hidden(batch)
             gap = float((hidden - alone).abs().max())
-            leak = float((self._hidden(other) - hidden)[_LENGTHS[0] - 1 :].abs().max())
+            leak = float((self._hidden(other) - hidden)[_RESPONSES[0] :].abs().max())
         except Exception as error:  # whatever a model says to an attention that it does not expect
             return f"its layers refuse packs ({type(error).__name__})"
         if gap <= limit and leak <= limit / 16:
@@ -132,7 +134,7 @@ class Net:
         if read is None:
             return decoder(input_ids=part, use_cache=False).last_hidden_state
         if self.in_one_row:
-            with attention.packed(part.lengths, self._plain):
+            with attention.packed(part.pieces, self._plain):
                 output = decoder(input_ids=part.tokens, position_ids=part.positions, use_cache=False)
         else:
             output = decoder(input_ids=part.tokens, use_cache=False)

@@ -54,8 +54,8 @@ class FsdpRank:
             elif spec.kind is ModelKind.VALUES:
                 models[name] = ValueModel(spec, self._config, self._writers)
             else:
-                more = further if name == POLICY else {}
-                models[name] = LanguageModel(spec, self._config, self._writers, more)
+                beside = further if name == POLICY else {}
+                models[name] = LanguageModel(spec, self._config, self._writers, beside)
         return models
 
     def stop(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rlcore import PolicyLoss, StepResult, TokenOutputs, TrainBatch, ValueFunction
+from rlcore import LossResult, PolicyLoss, StepResult, TokenOutputs, TrainBatch, ValueFunction
 from rlcore_fsdp.build import SCORE
 from rlcore_fsdp.head import Head
 from rlcore_fsdp.model import Model
@@ -48,7 +48,7 @@ class LanguageModel(Model):
         def read(part: Pack, hidden_nH: Tensor) -> Mapping[str, Tensor]:
             logits = self.head.logits(hidden_nH)
             ids = vocab_parallel_top(logits, top) if top else part.part.per_token[chosen] if chosen else None
-            outputs = token_outputs(logits, part, temperature, entropy=entropy, entropy_grad=False, ids=ids)
+            outputs = token_outputs(logits, part, temperature, entropy=entropy, ids=ids)
             names = {"chosen": "top_log_probs"}
             columns = {names.get(name, name): one for name, one in outputs.items()}
             return columns | ({"top_ids": ids} if top and ids is not None else {})
@@ -70,14 +70,13 @@ class LanguageModel(Model):
 
         def read(part: Pack, hidden_nH: Tensor) -> Mapping[str, Tensor]:
             ids = part.part.per_token[chosen] if chosen else None
-            logits = self.head.logits(hidden_nH)
-            return token_outputs(
-                logits, part, temperature, entropy=entropy, entropy_grad=entropy_grad, ids=ids
-            )
+            grads = {"entropy": entropy, "entropy_grad": entropy_grad}
+            return token_outputs(self.head.logits(hidden_nH), part, temperature, ids=ids, **grads)
 
-        return self._fit(
-            batch, tokens_per_rank, read, lambda outputs, part: loss(TokenOutputs(**outputs), part)
-        )
+        def score(outputs: Mapping[str, Tensor], part: TrainBatch) -> LossResult:
+            return loss(TokenOutputs(**outputs), part)
+
+        return self._fit(batch, tokens_per_rank, read, score)
 
 
 class BareModel:

@@ -32,7 +32,7 @@ from rlcore_fsdp.plan.live import LiveBytes
 from rlcore_fsdp.quantized import quantize
 from rlcore_fsdp.roles import token_outputs
 from rlcore_fsdp.shards import local
-from rlcore_toolkit import MOST_LOGITS, is_adaptable, targeted
+from rlcore_toolkit import MOST_LOGITS, Piece, is_adaptable, targeted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,7 +182,7 @@ def _pack(step: Step, *, in_one_row: bool) -> Pack:
 class _Causal(attention.PackMask):
     """A window keeps no less than all."""
 
-    def mask(self, start: int, length: int) -> None:
+    def mask(self, piece: Piece) -> None:
         """What sdpa takes for a causal one."""
 
 
