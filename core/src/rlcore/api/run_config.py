@@ -5,7 +5,7 @@ A flag has the name of its field, whatever its group. Only the fields of a `Tabl
 """
 
 import zlib
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
@@ -355,6 +355,8 @@ class RunConfig(Config):
     loss: LossOptions = Field(default_factory=LossOptions)
     kl: KlOptions = Field(default_factory=KlOptions)
     lora: LoraOptions = Field(default_factory=LoraOptions)
+    policy_table: ClassVar[str] = "lora"
+    """Of the tables, that which a further policy has for itself."""
     policy: PolicyTables = Field(default_factory=PolicyTables)
     critic: CriticOptions = Field(default_factory=CriticOptions)
     reference: ReferenceOptions = Field(default_factory=ReferenceOptions)

@@ -56,9 +56,7 @@ def find_source(registry: Registry, stack: Sequence[Layer]) -> Entry | None:
     if choice is None:  # a default that clashes is refused by whoever needs a source
         return None if registry.default_clash(Kind.SOURCE) else registry.default(Kind.SOURCE)
     key, setting = choice
-    if key == DATA:
-        return find_data(registry, key, setting)
-    return find_task(registry, key, setting)
+    return find_data(registry, key, setting) if key == DATA else find_task(registry, key, setting)
 
 
 def find_data(registry: Registry, key: str, setting: Setting) -> Entry:

@@ -33,8 +33,9 @@ def of_role(role: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        own = f"--{role}." if role.startswith(f"{POLICY}.") else "--lora."
-        raise ConfigError(f"Of the {role}: {error}".replace("--lora.", own)) from error
+        table = RunConfig.policy_table
+        own = role if role.startswith(f"{POLICY}.") else table
+        raise ConfigError(f"Of the {role}: {error}".replace(f"--{table}.", f"--{own}.")) from error
 
 
 def policy_spec(model: ModelSpec, run: RunConfig, overlay: Overlay | None = None) -> RoleSpec:
