@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from common import (
+    SMOLLM2,
     Row,
     command,
     endless,
@@ -30,8 +31,6 @@ from common import (
 )
 
 TRL = "trl==1.16.0"
-PROMPT = "{:04d}="
-PROMPT_TOKENS = 5
 HERE = Path(__file__).resolve().parent
 SETUP = HERE.parent / "scripts" / "setup_venv.py"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -91,8 +90,9 @@ class Case:
     """Who does what, and how the time of rlcore's trainers may compare with TRL's (`most`, by trainer).
 
     `ways`: how TRL may do it; its best counts. `own`: how rlcore may; the best of each trainer counts.
-    `layers` 0: SmolLM2-135M-Instruct. `lora`: the rank of an adapter on all linear layers; 0: none. The first
-    `warmup` of the `steps` do not count. All run in alternation, `rounds` times.
+    `layers` 0: SmolLM2-135M-Instruct, and the questions of its example. `lora`: the rank of an adapter on all
+    linear layers; 0: none. The first `warmup` of the `steps` do not count. All run in alternation, `rounds`
+    times.
     """
 
     name: str
@@ -245,7 +245,8 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
     """The rows of the table: TRL's, and one of each of rlcore's trainers."""
     work = args.work / case.name
     model = _model(case, work / "model")
-    prompts = _prompts(work / "prompts.jsonl", case.prompts * 8)
+    prompts = _prompts(work / "prompts.jsonl", case)
+    lengths = _lengths(prompts, model)
     steps = args.steps or case.steps
     warmup = min(args.warmup or case.warmup, steps - 1)
     theirs: dict[Way, list[Times]] = {way: [] for way in case.ways}
@@ -258,22 +259,24 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
         for own, found in ours.items():
             folder = work / f"run-{own.trainer}-{own.ranks}-{own.engines}-{own.cluster}-{number}"
             flags = {"engine.device": args.device}
+            flags["max-prompt-tokens"] = max(lengths)
             found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, own, flags))
             say(f"{case.name}: rlcore{own}: {found[-1].step:.3f} s a step")
     best_way, best = _best(theirs)
     peak = facts[f"matmul_gflops_{case.dtype}"] * 1e9
+    forward = forward_flops(case, model, statistics.mean(lengths))
     shown = (
         f"{case.name}: {case.prompts} prompts by {case.group} samples of {case.tokens} tokens, {case.dtype}"
     )
     rows = [
-        _row(shown, f"TRL{best_way}", case, best, model, peak)
+        _row(shown, f"TRL{best_way}", case, best, forward / peak)
         | {"time ÷ TRL's": 1.0, "target": "", "met": ""}
     ]
     for trainer, most in case.most.items():
         best_own, mine = _best({own: found for own, found in ours.items() if own.trainer == trainer})
         ratio = mine.step / best.step
         rows.append(
-            _row(shown, f"rlcore{best_own}", case, mine, model, peak)
+            _row(shown, f"rlcore{best_own}", case, mine, forward / peak)
             | {"time ÷ TRL's": ratio, "target": f"≤ {most:.2f}", "met": verdict(ratio <= most)}
         )
     return rows
@@ -288,11 +291,34 @@ def _model(case: Case, path: Path) -> Path:
     return make_model(path, layers=case.layers, width=case.width)
 
 
-def _prompts(path: Path, count: int) -> Path:
-    texts = [f"{number * 7919 % 10000:04d}" for number in range(count)]
-    rows = [json.dumps({"prompt": f"{text}=", "label": text}) + "\n" for text in texts]
-    path.write_text("".join(rows))
+def _prompts(path: Path, case: Case) -> Path:
+    if case.layers:
+        texts = [f"{number * 7919 % 10000:04d}" for number in range(case.prompts * 8)]
+        rows = [{"prompt": f"{text}=", "label": text} for text in texts]
+    else:
+        rows = _questions()[: case.prompts * 8]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def _questions() -> list[Row]:
+    """Those of the example in the model's chat template, which `without_end` takes from the model."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(SMOLLM2 / "model")
+    rows = [json.loads(line) for line in (SMOLLM2 / "train.jsonl").read_text().splitlines()]
+    chats = [row["prompt"] for row in rows]
+    texts = tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True)
+    return [{"prompt": text, "label": row["label"]} for text, row in zip(texts, rows, strict=True)]
+
+
+def _lengths(prompts: Path, model: Path) -> list[int]:
+    """The tokens of each prompt."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    texts = [json.loads(line)["prompt"] for line in prompts.read_text().splitlines()]
+    return [len(ids) for ids in tokenizer(texts)["input_ids"]]
 
 
 def _job(
@@ -345,7 +371,6 @@ def _rlcore(
         "steps": steps,
         "prompts-per-step": case.prompts,
         "group-size": case.group,
-        "max-prompt-tokens": PROMPT_TOKENS,
         "max-response-tokens": case.tokens,
         "lr": LR,
         "dtype": case.dtype,
@@ -382,22 +407,25 @@ def _best(found: Mapping[WayT, Sequence[Times]]) -> tuple[WayT, Times]:
     return min(((way, _median(times)) for way, times in found.items()), key=lambda one: one[1].step)
 
 
-def _row(shown: str, who: str, case: Case, times: Times, model: Path, peak: float) -> Row:
-    forward, passes = forward_flops(case, model), 2 if case.lora else 3
+def _row(shown: str, who: str, case: Case, times: Times, forward: float) -> Row:
+    """`forward`: seconds of a forward pass at the machine's best rate."""
+    passes = 2 if case.lora else 3
     return {
         "case": shown,
         "trainer": who,
         "s a step": times.step,
         "generate, s": times.generate,
         "rest, s": times.step - times.generate,
-        "generate, % of matmul peak": 100 * forward / times.generate / peak,
-        "rest, % of matmul peak": 100 * passes * forward / (times.step - times.generate) / peak,
+        "generate, % of matmul peak": 100 * forward / times.generate,
+        "rest, % of matmul peak": 100 * passes * forward / (times.step - times.generate),
         "tokens/s": case.samples * case.tokens / times.step,
     }
 
 
-def forward_flops(case: Case, model: Path) -> float:
+def forward_flops(case: Case, model: Path, prompt: float) -> float:
     """Multiplications and additions, counted as two, of one forward pass over all samples with their prompts.
+
+    `prompt`: its tokens.
 
     Generation needs one such pass. An optimizer step needs three, because its backward pass is twice the
     forward one; of an adapter two, because the frozen weights have no gradients.
@@ -411,7 +439,7 @@ def forward_flops(case: Case, model: Path) -> float:
     # An embedding is a look-up; one that is tied to the output layer is multiplied there.
     counted = [shape for name, shape in shapes.items() if config.tie_word_embeddings or "embed" not in name]
     weights = sum(shape[0] * shape[1] for shape in counted if len(shape) == 2)
-    length = PROMPT_TOKENS + case.tokens
+    length = prompt + case.tokens
     # scores and weighted sums, over half the length on average
     attention = config.num_hidden_layers * config.hidden_size * length
     return float(2 * case.samples * length * (weights + attention))
