@@ -1,6 +1,6 @@
 """Measure the gaps of docs/models.md, family by family, into benchmarks/results/gaps.json.
 
-    python scripts/gaps.py [--sglang .venv-sglang/bin/python] [--only bridge|replay|sglang] [FAMILY …]
+    python scripts/gaps.py [--sglang .venv-sglang/bin/python] [--only bridge|layouts|replay|sglang] [FAMILY …]
 
 fp32 on the CPU, a few minutes for each family; what is not measured this time stays as it is.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import gaps_bridge
+import gaps_layouts
 import gaps_replay
 import gaps_sglang
 
@@ -33,7 +34,9 @@ def main() -> None:
     """One row a family."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sglang", default="", help="the Python of an environment with SGLang")
-    parser.add_argument("--only", choices=("bridge", "replay", "sglang"), help="one kind of measurement")
+    parser.add_argument(
+        "--only", choices=("bridge", "layouts", "replay", "sglang"), help="one kind of measurement"
+    )
     parser.add_argument("family", nargs="*", help="these alone")
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # megatron's, of settings that rlcore chose
@@ -71,6 +74,8 @@ def _wanted(only: str | None, families: list[str], sglang: str) -> Iterator[tupl
         family = gaps_bridge.family_of(suite)
         if asked("bridge", family):
             yield "bridge", family, partial(gaps_bridge.measured, suite)
+        if asked("layouts", family):
+            yield "layouts", family, partial(gaps_layouts.measured, suite)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ Of the conformance suites in plugins/models/*/tests: the largest differences ove
 from __future__ import annotations
 
 import runpy
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 
 def suites() -> Iterator[type[BridgeConformance]]:
     """Every suite of a bundled bridge."""
+    sys.path.append(str(ROOT / "tests/support"))  # for the files that have the suites
     for file in sorted(ROOT.glob("plugins/models/*/tests/test_*.py")):
         for found in runpy.run_path(str(file)).values():
             if (
@@ -40,43 +42,32 @@ def family_of(suite: type[BridgeConformance]) -> str:
 
 
 def measured(suite: type[BridgeConformance]) -> dict[str, Any]:
-    """Column → largest difference of each config; `configs` their names, `layouts` by layout and model."""
+    """Column → largest difference of each config; `configs` are their names."""
     with tempfile.TemporaryDirectory() as folder:
         return dict(_columns(suite, Path(folder)))
 
 
 def _columns(suite: type[BridgeConformance], folder: Path) -> Iterator[tuple[str, Any]]:
-    (folder / "grid").mkdir()
-    (folder / "layouts").mkdir()
-    grid = Models(folder / "grid", {name: suite.config(**fields) for name, fields in pairwise(suite.axes)})
+    grid = Models(folder, {name: suite.config(**fields) for name, fields in pairwise(suite.axes)})
     alone = suite.measure(grid, [{}], 1)[0]
     references = grid.references
     yield "configs", list(references)
-    yield "logits", {n: max(_apart(x, references[n].logits) for x in alone[n]["logits"]) for n in alone}
-    yield "gradients", {n: _gradients(alone[n]["gradients"], references[n].gradients) for n in alone}
+    yield "logits", {n: max(apart(x, references[n].logits) for x in alone[n]["logits"]) for n in alone}
+    twice = {n: {k: 2 * e for k, e in x.gradients.items()} for n, x in references.items()}  # of both passes
+    yield "gradients", {n: gradients(alone[n]["gradients"], twice[n]) for n in alone}
     half = run_ranks(f"{RANKS}:packed_logits", 1, suite.bridge, grid.root, grid.inputs, "bf16")[0]
     yield "bf16", {n: typical(half[n] - x.logits) / typical(x.half - x.logits) for n, x in references.items()}
     sampled = {name: sample(answers, grid.root / name, one.ids, one.mask) for name, one in references.items()}
     batches = {name: batch for name, (batch, _) in sampled.items()}
     found = run_ranks(f"{RANKS}:log_probs", 1, suite.bridge, grid.root, batches)[0]
-    yield "`local`", {name: _apart(found[name], expected) for name, (_, expected) in sampled.items()}
-    yield "layouts", dict(_layouts(suite, folder / "layouts"))
+    yield "`local`", {name: apart(found[name], expected) for name, (_, expected) in sampled.items()}
 
 
-def _layouts(suite: type[BridgeConformance], folder: Path) -> Iterator[tuple[str, float]]:
-    """Largest difference of a logit to one rank's, relative to the largest logit."""
-    models = Models(folder, {name: suite.config(**fields) for name, fields in suite.layout_models.items()})
-    alone = suite.measure(models, [{}], 1)[0]
-    for layout, (ranks, fields) in suite.layouts.items():
-        for name, found in suite.measure(models, [fields], ranks)[0].items():
-            pairs = zip(found["logits"], alone[name]["logits"], strict=True)
-            yield f"{layout}, {name}", max(_apart(x, y) / float(y.abs().max()) for x, y in pairs)
+def gradients(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> float:
+    """The largest difference, relative to the largest value of its tensor and one."""
+    return max(apart(found[k], e) / (1 + float(e.abs().max())) for k, e in expected.items())
 
 
-def _gradients(found: dict[str, Any], expected: dict[str, Any]) -> float:
-    """Of both passes together, relative to each tensor's largest value and one."""
-    return max(_apart(found[k], 2 * e) / (1 + float((2 * e).abs().max())) for k, e in expected.items())
-
-
-def _apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference."""
     return float((found - expected).abs().max())

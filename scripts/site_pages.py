@@ -357,7 +357,8 @@ GAPS: Mapping[str, Callable[[Any], str]] = {
     "gradients": _largest,
     "bf16": lambda values: f"{max(values.values()):.2f}",
     "`local`": _largest,
-    "layouts": _largest,
+    "layouts: log-probs": _largest,
+    "layouts: gradients": _largest,
     "SGLang": _largest,
     "bf16 engine": _mean,
     "replayed": _mean,
@@ -365,13 +366,36 @@ GAPS: Mapping[str, Callable[[Any], str]] = {
 """Column → its cell, of what scripts/gaps.py measured for it."""
 
 
+def _measured() -> Mapping[str, Mapping[str, Any]]:
+    """Family → column → what was measured."""
+    found = json.loads((ROOT / "benchmarks/results/gaps.json").read_text(encoding="utf-8"))
+    families: Mapping[str, Mapping[str, Any]] = found["families"]
+    return families
+
+
 def _gaps() -> str:
-    families = json.loads((ROOT / "benchmarks/results/gaps.json").read_text(encoding="utf-8"))["families"]
     rows = (
         (f"`{family}`", *(cell(found[name]) if name in found else "" for name, cell in GAPS.items()))
-        for family, found in families.items()
+        for family, found in _measured().items()
     )
     return table("|".join(["family", *GAPS]), rows)
+
+
+def _layout_gaps() -> str:
+    """A column for each layout: the gap of a log-prob, and of a gradient."""
+    found = {
+        family: [columns.get(f"layouts: {kind}", {}) for kind in ("log-probs", "gradients")]
+        for family, columns in _measured().items()
+    }
+    layouts = sorted({layout for log_probs, _ in found.values() for layout in log_probs})
+    rows = (
+        (
+            f"`{family}`",
+            *(", ".join(f"{one[layout]:.1e}" for one in kinds if layout in one) for layout in layouts),
+        )
+        for family, kinds in found.items()
+    )
+    return table("|".join(["family", *layouts]), rows)
 
 
 # --- licenses ---
@@ -406,6 +430,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "hooks": _hooks,
     "configs": _configs,
     "gaps": _gaps,
+    "layout_gaps": _layout_gaps,
     **{command: partial(_imported, command) for command in FRAMEWORKS if command != "slime"},
     **{file: partial(_framework, file) for file in COMPARED},
 }
