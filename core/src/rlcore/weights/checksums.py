@@ -1,16 +1,16 @@
 """A digest of a tensor that trainer and engine compute alike."""
 
 import ctypes
-import hashlib
 
 import torch
+import xxhash
 
 
 def checksum(tensor: torch.Tensor) -> str:
     """A stable hexadecimal digest (32 characters) of a tensor's dtype, shape and values.
 
     Bit patterns are compared, not numbers: 0.0 and -0.0 differ, and so do fp32 and bf16 copies of a value.
-    The device and the strides do not matter. Speed: BLAKE2b's, about 1 GB/s on one core.
+    The device and the strides do not matter. Speed: that of XXH3, 8 GB/s on one core.
     """
     digest = Checksum(tensor)
     digest.add(tensor)
@@ -22,7 +22,7 @@ class Checksum:
 
     def __init__(self, whole: torch.Tensor) -> None:
         head = f"{str(whole.dtype).removeprefix('torch.')}{list(whole.shape)}".encode()
-        self._digest = hashlib.blake2b(head, digest_size=16)
+        self._digest = xxhash.xxh3_128(head)
 
     def add(self, part: torch.Tensor) -> None:
         """Add the next values, in the order of the whole tensor."""
