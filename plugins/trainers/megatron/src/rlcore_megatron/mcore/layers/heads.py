@@ -75,6 +75,9 @@ class VocabularyHead(ColumnParallelLinear):  # type: ignore[misc] # megatron-cor
         if self._is_deferred:
             return copy_to_tensor_model_parallel_region(hidden, group=self.tp_group), None
         logits, _ = super().forward(hidden, weight, runtime_gather_output)
+        if logits.requires_grad:
+            # The gradient is a transposed view, which a frozen matrix would be multiplied with row by row.
+            logits.register_hook(lambda slope: slope.flatten(0, 1).unsqueeze(1))
         padding = self.output_size_per_partition - self._real
         if padding:
             logits = functional.pad(logits[..., : self._real], (0, padding), value=NEVER)
