@@ -47,7 +47,7 @@ class RowSelector:
 
     def logits(self, output: Tensor, part: Pack) -> Logits:
         """`output` [1, …, V/tp] → the rows [n, V/tp] of `part.rows`; of one row where there is none."""
-        rows = output[0] if self._early else output[0].index_select(0, _rows(part))
+        rows = output.squeeze(0) if self._early else output.squeeze(0).index_select(0, _rows(part))
         if self._head is None or not self._is_deferred:
             return rows
         return HiddenRows(hidden=rows, matrix=self._head.matrix)
