@@ -30,13 +30,14 @@ class PackLayout:
     pieces: list[Piece]
 
 
-def prompt_trees(part: TrainBatch) -> PackLayout:
+def prompt_trees(part: TrainBatch, is_first: Tensor | None = None) -> PackLayout:
     """The layout of trees: a trunk for each run of samples with one prompt, then a branch for each sample.
 
     A branch is a response without its last token. A sample alone is a trunk that goes on into its response.
+    `is_first`: which samples begin a tree, as `tree_order` has it.
     """
     prompts, responses = part.prompt_lengths, part.response_lengths
-    is_first = _first_of_tree(part)
+    is_first = _first_of_tree(part) if is_first is None else is_first
     tree = torch.cumsum(is_first, 0) - 1
     members = torch.bincount(tree, minlength=int(is_first.sum()))
     is_alone = (members == 1)[tree]
@@ -69,17 +70,18 @@ def prompt_trees(part: TrainBatch) -> PackLayout:
     )
 
 
-def tree_order(part: TrainBatch) -> list[int]:
+def tree_order(part: TrainBatch) -> tuple[list[int], Tensor]:
     """The samples tree by tree, the longest of each first, and then those alone, the shortest first.
 
-    Branches of one length are then side by side, and so are samples alone.
+    Branches of one length are then side by side, and so are samples alone. Also which samples in this order
+    begin a tree, bool [B]: what the order alone brings together stays apart, for its longest may be behind.
     """
     tree = torch.cumsum(_first_of_tree(part), 0) - 1
     is_alone = (torch.bincount(tree) == 1)[tree]
     order = torch.argsort(torch.where(is_alone, part.lengths, -part.lengths), stable=True)
     last = torch.where(is_alone, len(part), tree)
-    found: list[int] = order[torch.argsort(last[order], stable=True)].tolist()
-    return found
+    order = order[torch.argsort(last[order], stable=True)]
+    return order.tolist(), torch.diff(tree[order], prepend=tree.new_tensor([-1])) != 0
 
 
 _LEAST_SPARED = 1 / 16

@@ -39,9 +39,9 @@ def pack(batch: TrainBatch, samples: Sequence[int], device: torch.device, *, in_
     """
     part, pieces = batch.select(samples), [(0, 1, 0, 0)] if in_one_row else None
     if in_one_row and samples:
-        samples = [samples[place] for place in tree_order(part)]
-        part = batch.select(samples)
-        layout = prompt_trees(part)
+        order, is_first = tree_order(part)
+        samples, part = [samples[place] for place in order], part.select(order)
+        layout = prompt_trees(part, is_first)
         tokens, positions = part.tokens[layout.source][None], layout.positions[None]
         rows, pieces = layout.rows, layout.pieces
     else:

@@ -1,0 +1,65 @@
+"""In a pack each sample has the hidden states that it has alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, BASE
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlcore import TrainBatch
+from rlcore_fsdp.net import Net
+from rlcore_fsdp.packs import Pack
+
+PACKS = {
+    "a prompt once": ([(0, 9, 4), (0, 9, 8), (0, 9, 4), (1, 9, 3)], 9 + 7 + 3 + 3 + 11),
+    "no branch, or one": ([(0, 9, 0), (0, 9, 1), (1, 3, 1), (1, 3, 5), (1, 3, 0)], 9 + 3 + 4),
+    "too little to spare": (
+        [(0, 4, 5), (0, 4, 6), (0, 4, 90), (0, 4, 95), (1, 20, 20)],
+        8 + 9 + 93 + 98 + 39,
+    ),
+    "a prompt twice": ([(0, 9, 4), (0, 9, 4), (1, 9, 3), (0, 9, 8), (0, 9, 8)], 9 + 3 + 3 + 9 + 7 + 7 + 11),
+}
+"""Group, tokens of prompt and of response of each sample; the places of the pack."""
+
+
+def batch_of(samples: list[tuple[int, int, int]]) -> TrainBatch:
+    """Random tokens; the prompts of a group are equal."""
+    groups, prompts, responses = torch.tensor(samples).unbind(1)
+    texts = torch.randint(0, BASE["vocab_size"], (len(samples), int(prompts.max())))
+    answers = torch.randint(0, BASE["vocab_size"], (len(samples), int(responses.max())))
+    parts = [
+        part for row, (group, n, m) in enumerate(samples) for part in (texts[group, :n], answers[row, :m])
+    ]
+    return TrainBatch(
+        tokens=torch.cat(parts),
+        prompt_lengths=prompts,
+        response_lengths=responses,
+        per_sample={"group": groups},
+    )
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_a_sample_is_in_a_pack_what_it_is_alone(name: str) -> None:
+    """Under full attention, and in a window."""
+    auto: Any = AutoModelForCausalLM
+    torch.manual_seed(0)
+    config = AutoConfig.for_model("olmo3", **{**BASE, **ARCHITECTURES["olmo3"]})
+    net = Net(auto.from_config(config).eval(), recompute=False, is_exact=True)
+    assert net.choose_packs().startswith("packs")
+    samples, places = PACKS[name]
+    batch = batch_of(samples)
+
+    def packed(rows: list[int]) -> tuple[Pack, Tensor]:
+        part = net.pack(batch, rows)
+        states = net(part, lambda hidden: {"hidden": hidden})["hidden"]
+        return part, states[: part.targets.numel()]
+
+    with torch.no_grad():
+        part, states = packed(list(range(len(batch))))
+        alone = torch.cat([packed([row])[1] for row in part.samples])
+    assert part.tokens.numel() == places
+    assert torch.allclose(states, alone, atol=1e-5)
