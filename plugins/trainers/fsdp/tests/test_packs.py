@@ -42,14 +42,20 @@ def batch_of(samples: list[tuple[int, int, int]]) -> TrainBatch:
     )
 
 
+def net_of(name: str) -> Net:
+    """A tiny random model of an architecture, which reads packs."""
+    auto: Any = AutoModelForCausalLM
+    torch.manual_seed(0)
+    model = auto.from_config(AutoConfig.for_model(name, **{**BASE, **ARCHITECTURES[name]})).eval()
+    net = Net(model, recompute=False, is_exact=True)
+    assert net.choose_packs().startswith("packs")
+    return net
+
+
 @pytest.mark.parametrize("name", PACKS)
 def test_a_sample_is_in_a_pack_what_it_is_alone(name: str) -> None:
     """Under full attention, and in a window."""
-    auto: Any = AutoModelForCausalLM
-    torch.manual_seed(0)
-    config = AutoConfig.for_model("olmo3", **{**BASE, **ARCHITECTURES["olmo3"]})
-    net = Net(auto.from_config(config).eval(), recompute=False, is_exact=True)
-    assert net.choose_packs().startswith("packs")
+    net = net_of("olmo3")
     samples, places = PACKS[name]
     batch = batch_of(samples)
 
@@ -63,3 +69,19 @@ def test_a_sample_is_in_a_pack_what_it_is_alone(name: str) -> None:
         alone = torch.cat([packed([row])[1] for row in part.samples])
     assert part.tokens.numel() == places
     assert torch.allclose(states, alone, atol=1e-5)
+
+
+def test_layers_share_the_mask_of_a_branch() -> None:
+    net = net_of("olmo2")
+    part = net.pack(batch_of([(0, 10, 8), (0, 10, 8)]), [0, 1])
+    kept: set[int] = set()
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.shape[-2:] == (7, 10 + 7):
+            kept.add(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        states = net(part, lambda hidden: {"hidden": hidden})["hidden"]
+    assert states.requires_grad
+    assert len(kept) == 1

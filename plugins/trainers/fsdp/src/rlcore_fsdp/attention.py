@@ -67,9 +67,9 @@ class PackMask:
         return self._masks[length, before]
 
     def _as_plain(self, seen: Tensor) -> Tensor | None:
-        if self.plain == "sdpa":
-            is_causal = seen.shape[0] == seen.shape[1] and torch.equal(seen, torch.ones_like(seen).tril())
-            return None if is_causal else seen[None, None]
+        if self.plain == "sdpa" and torch.equal(seen, torch.ones_like(seen).tril()):
+            return None
+        # of booleans, sdpa would keep a copy as numbers for each layer
         lowest = torch.finfo(self._dtype).min
         hidden = torch.zeros(seen.shape, dtype=self._dtype, device=self._device)
         return hidden.masked_fill_(~seen, lowest)[None, None]
