@@ -258,15 +258,16 @@ def compare(case: Case, args: argparse.Namespace, python: Path, facts: Row) -> l
             say(f"{case.name}: TRL{way}: {found[-1].step:.3f} s a step")
         for own, found in ours.items():
             folder = work / f"run-{own.trainer}-{own.ranks}-{own.engines}-{own.cluster}-{number}"
-            flags = {"engine.device": args.device}
-            flags["max-prompt-tokens"] = max(lengths)
+            flags = {"engine.device": args.device, "max-prompt-tokens": max(lengths)}
             found.append(_rlcore(case, folder, model, prompts, steps, warmup, args.threads, own, flags))
             say(f"{case.name}: rlcore{own}: {found[-1].step:.3f} s a step")
     best_way, best = _best(theirs)
     peak = facts[f"matmul_gflops_{case.dtype}"] * 1e9
-    forward = forward_flops(case, model, statistics.mean(lengths))
+    prompt = statistics.mean(lengths)
+    forward = forward_flops(case, model, prompt)
     shown = (
-        f"{case.name}: {case.prompts} prompts by {case.group} samples of {case.tokens} tokens, {case.dtype}"
+        f"{case.name}: {case.prompts} prompts of {prompt:.0f} tokens by {case.group} samples of "
+        f"{case.tokens} tokens, {case.dtype}"
     )
     rows = [
         _row(shown, f"TRL{best_way}", case, best, forward / peak)
@@ -425,7 +426,7 @@ def _row(shown: str, who: str, case: Case, times: Times, forward: float) -> Row:
 def forward_flops(case: Case, model: Path, prompt: float) -> float:
     """Multiplications and additions, counted as two, of one forward pass over all samples with their prompts.
 
-    `prompt`: its tokens.
+    `prompt`: its tokens, counted for each sample, although rlcore computes them once for a group.
 
     Generation needs one such pass. An optimizer step needs three, because its backward pass is twice the
     forward one; of an adapter two, because the frozen weights have no gradients.
