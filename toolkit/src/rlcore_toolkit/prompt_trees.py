@@ -70,13 +70,15 @@ def prompt_trees(part: TrainBatch, is_first: Tensor | None = None) -> PackLayout
     )
 
 
-def tree_order(part: TrainBatch) -> tuple[list[int], Tensor]:
+def tree_order(part: TrainBatch, *, share: bool = True) -> tuple[list[int], Tensor]:
     """The samples tree by tree, the longest of each first, and then those alone, the shortest first.
 
     Branches of one length are then side by side, and so are samples alone. Also which samples in this order
     begin a tree, bool [B]: what the order alone brings together stays apart, for its longest may be behind.
+    Without `share` all do.
     """
-    tree = torch.cumsum(_first_of_tree(part), 0) - 1
+    is_first = _first_of_tree(part) if share else torch.ones(len(part), dtype=torch.bool)
+    tree = torch.cumsum(is_first, 0) - 1
     is_alone = (torch.bincount(tree) == 1)[tree]
     order = torch.argsort(torch.where(is_alone, part.lengths, -part.lengths), stable=True)
     last = torch.where(is_alone, len(part), tree)

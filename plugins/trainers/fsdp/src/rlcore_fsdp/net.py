@@ -90,7 +90,7 @@ class Net:
         self.in_one_row = True
         why = self._try_packs(batch, alone, limit)
         if why is None:
-            return "packs, prompts once: its attention keeps their sequences apart"
+            return "packs: its attention keeps their sequences apart"
         self.in_one_row = False
         self.model.set_attn_implementation(self._plain)
         gap = float((self._hidden(batch) - alone).abs().max())

@@ -35,11 +35,12 @@ class Pack:
 def pack(batch: TrainBatch, samples: Sequence[int], device: torch.device, *, in_one_row: bool) -> Pack:
     """The micro-batch of these `samples`; of none it is a sequence of one token, so that ranks meet.
 
-    In one row a prompt stands once for the samples of its group that are neighbors in the batch.
+    In one row a prompt stands once for the samples of its group that are neighbors in the batch. That is on a
+    CPU: the mask of its branches would cost a GPU its fastest attention.
     """
     part, pieces = batch.select(samples), [(0, 1, 0, 0)] if in_one_row else None
     if in_one_row and samples:
-        order, is_first = tree_order(part)
+        order, is_first = tree_order(part, share=device.type == "cpu")
         samples, part = [samples[place] for place in order], part.select(order)
         layout = prompt_trees(part, is_first)
         tokens, positions = part.tokens[layout.source][None], layout.positions[None]
