@@ -175,6 +175,21 @@ def test_nothing_drops_out_of_a_policy_that_another_one_left_in_training(
     assert torch.equal(*scores)
 
 
+def _batched_products(rank: int, world: int, port: int, path: str) -> int:
+    parallel.start(rank, world, "127.0.0.1", port)
+    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    role = Role(ModelSpec(path=path, bridge=bridge), SETTINGS, adapter=MINE)
+    with torch.profiler.profile() as profile:
+        role.train(random_batch(8), policy_loss, temperature=1.0, tokens_per_rank=40)
+    parallel.stop()
+    return sum(event.count for event in profile.key_averages() if event.key == "aten::bmm")
+
+
+def test_a_frozen_output_matrix_is_not_read_for_each_row(saved: tuple[Path, Path, list[Any]]) -> None:
+    """Torch would multiply a transposed gradient row by row."""
+    assert run_ranks(_batched_products, 1, str(saved[0])) == [0]
+
+
 def _compare(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, exactly: bool) -> None:
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
