@@ -152,17 +152,14 @@ class RunFile:
                         f"--config {self.path}: {table}.{name} is no field of {trainer.fields_of}.{hint}"
                     )
 
-    def check_adapter(self, *, counts_policies: bool = False) -> None:
-        """ConfigError where the engine would not take the adapters that the run publishes.
-
-        `counts_policies`: the planner counts those of further policies.
-        """
+    def check_adapter(self) -> None:
+        """ConfigError where the engine would not take the adapters that the run publishes."""
         for name in self.run.policies:
-            at = f"--config {self.path}: found policy.{name}"
-            if not counts_policies:
-                raise ConfigError(f"{at}, but this trainer's planner counts one; plan with --trainer fsdp.")
             if not self.run.has_overlay or self.run.lora.publish != "adapter":
-                raise ConfigError(f"{at}, which is an adapter; add lora.rank and lora.publish adapter.")
+                raise ConfigError(
+                    f"--config {self.path}: found policy.{name}, which is an adapter; add lora.rank and "
+                    "lora.publish adapter."
+                )
         engine = self.engine
         if engine is None or self.run.lora.publish != "adapter":
             return

@@ -328,6 +328,16 @@ def test_an_adapter_travels_in_the_place_of_the_weights(judged: Any) -> None:
     assert sent[0] == 3 * alone["publication_bytes"] < sent[1]
     refused = judged(lora.format("adapter") + 'engine.publish = "delta"\n')
     assert refused["error"].startswith("--engine.publish: found delta, by which SGLang")
+    two = judged(lora.format("adapter") + "policy.other.rank = 8\n")
+    assert two["publication_bytes"] == 3 * alone["publication_bytes"]
+    assert two["memory"]["gradients"] == pytest.approx(3 * alone["memory"]["gradients"], rel=1e-3)
+    larger = judged(lora.format("adapter").replace("rank = 4", "rank = 8"))["memory"]["activations"]
+    assert two["memory"]["activations"] == larger > alone["memory"]["activations"], "by turns"
+    # SGLang's slots: three of rank 8, two of rank 4, beside weights that have none of them
+    served = [plan["phases"][-1]["items"]["engine's weights"] for plan in (merged, alone, two)]
+    assert [size - served[0] for size in served] == [0, 2 * 2 * numbers, 3 * 2 * 2 * numbers]
+    unknown = judged(lora.format("adapter") + 'policy.other.targets = ["router"]\n')
+    assert unknown["error"].startswith("--policy.other.targets: found 'router', of which the planner")
 
 
 def test_engine_groups_count_together(judged: Any) -> None:

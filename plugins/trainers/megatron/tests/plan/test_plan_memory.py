@@ -15,6 +15,7 @@ from rlcore.api.batch import TrainBatch
 from rlcore.api.lora import AdapterSpec
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
+from rlcore.api.roles import ModelKind, RoleSpec
 from rlcore.api.trainer import LossResult
 from rlcore.compose.models import adopted, families, find
 from rlcore.engines.publish_file import Fp8Weights, WeightForms
@@ -624,50 +625,74 @@ def test_a_critic_and_a_reference(models: dict[str, tuple[Path, Part]], name: st
 
 
 def _adapted(
-    rank: int, world: int, port: int, path: str, part: Part, megatron: dict[str, Any], dtype: str
+    rank: int,
+    world: int,
+    port: int,
+    path: str,
+    part: Part,
+    megatron: dict[str, Any],
+    dtype: str,
+    adapters: tuple[Adapted, ...],
 ) -> tuple[int, int, int, int]:
-    """Bytes of all weights, of gradients and optimizer states, and what is saved for the backward pass."""
+    """Bytes of all weights, of gradients and optimizer states, and what is saved for the backward pass.
+
+    Of a policy for each of `adapters`, which take a step by turns.
+    """
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     spec = ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype)
-    role = Role(spec, OptimizerSettings(lr=1e-3), adapter=AdapterSpec(rank=ADAPTED.rank, alpha=8.0))
-    batch, tokens = equal_samples(SAMPLES, PROMPT, RESPONSE), TOKENS + SAMPLES
-    step = partial(role.train, batch, policy_loss, temperature=1.0, tokens_per_rank=tokens)
-    kept = saved_bytes(role.models, step)
+    settings = OptimizerSettings(lr=1e-3)
+    own, *others = (AdapterSpec(rank=one.rank, alpha=8.0, targets=tuple(one.targets)) for one in adapters)
+    role = Role(spec, settings, adapter=own)
+    further = (RoleSpec(kind=ModelKind.POLICY, model=spec, optimizer=settings, overlay=one) for one in others)
+    roles = [role, *map(role.further, further)]
+    batch, tokens, kept, held = equal_samples(SAMPLES, PROMPT, RESPONSE), TOKENS + SAMPLES, 0, []
+    for one in roles:
+        step = partial(one.train, batch, policy_loss, temperature=1.0, tokens_per_rank=tokens)
+        one._put_adapters()  # what is in place is no activation
+        kept = max(kept, saved_bytes(one.models, step))
+        held.append(state_bytes(one))
     frozen = sum(one.nbytes for model in role.models for one in model.parameters() if not one.requires_grad)
-    weights, gradients, optimizer = state_bytes(role)
+    weights, gradients, optimizer = map(sum, zip(*held, strict=True))
     parallel.stop()
     return frozen + weights, gradients, optimizer, kept
 
 
 ADAPTED = Adapted(rank=8, targets=frozenset(TARGETS))
+SMALL = Adapted(rank=3, targets=frozenset({"v_proj", "down_proj"}))
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize(
-    ("layout", "megatron", "dtype", "name"),
+    ("layout", "megatron", "dtype", "name", "adapters"),
     [
-        (*LAYOUTS[4], "bf16", "qwen3 of 4"),
-        (*EXPERT, "bf16", "qwen3_moe of 8"),
-        (*LAYOUTS[0], "fp32", "qwen3 of 4"),
-        (*LAYOUTS[1], "bf16", "qwen3 of 20"),
-        (*LAYOUTS[5], "bf16", "qwen3 of 4"),
-        (*CUT, "bf16", "glm4_moe"),
+        (*LAYOUTS[4], "bf16", "qwen3 of 4", (SMALL, ADAPTED)),
+        (*EXPERT, "bf16", "qwen3_moe of 8", (ADAPTED,)),
+        (*LAYOUTS[0], "fp32", "qwen3 of 4", (ADAPTED, SMALL)),
+        (*LAYOUTS[1], "bf16", "qwen3 of 20", (ADAPTED,)),
+        (*LAYOUTS[5], "bf16", "qwen3 of 4", (ADAPTED,)),
+        (*CUT, "bf16", "glm4_moe", (ADAPTED,)),
     ],
 )
-def test_an_adapter_alone_has_gradients_and_states(
-    models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtype: str, name: str
+def test_adapters_alone_have_gradients_and_states(
+    models: dict[str, tuple[Path, Part]],
+    layout: Layout,
+    megatron: dict[str, Any],
+    dtype: str,
+    name: str,
+    adapters: tuple[Adapted, ...],
 ) -> None:
     path, part = models[name]
     facts = read_facts(str(path), load().registry)
-    found = run_ranks(_adapted, layout.world, str(path), part, megatron, dtype)
-    optimizer, per_rank = Optimizer(adapter=ADAPTED), layout.world // layout.pipeline
+    found = run_ranks(_adapted, layout.world, str(path), part, megatron, dtype, adapters)
+    optimizer, per_rank = Optimizer(adapters=adapters), layout.world // layout.pipeline
+    largest = max(adapters, key=lambda one: one.rank)
     for number in range(layout.pipeline):
         planned = states(facts, layout, dtype, number, optimizer)
         ranks = found[number * per_rank : (number + 1) * per_rank]
         assert {held[:2] for held in ranks} == {(planned.weights, planned.gradients)}
         assert max(held[2] for held in ranks) == planned.optimizer
-        batch = Batch(tokens=TOKENS, rows=ROWS, bytes=BYTES[dtype], on_cpu=True, adapter=ADAPTED)
+        batch = Batch(tokens=TOKENS, rows=ROWS, bytes=BYTES[dtype], on_cpu=True, adapter=largest)
         # ranks of experts have tokens more or fewer
         kept = sum(held[3] for held in ranks) / len(ranks)
         assert kept == pytest.approx(saved(facts, layout, batch, number), rel=WITHIN)

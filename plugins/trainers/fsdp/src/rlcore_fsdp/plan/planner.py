@@ -57,7 +57,7 @@ class FsdpPlanner:
             if size:
                 raise ConfigError(f"--{flag}: the planner of 'fsdp' counts bytes and no times; leave it out.")
         file.check_trainer()
-        file.check_adapter(counts_policies=True)
+        file.check_adapter()
         run = _Run.of(file, model)
         ranks = int(file.value("ranks"))
         if gpus is not None and gpus < ranks:

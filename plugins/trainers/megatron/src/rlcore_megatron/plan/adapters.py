@@ -1,9 +1,9 @@
 """The parameters of an adapter on one rank, in the order in which the trainer registers them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rlcore import ALL_LINEAR, ConfigError, ModelFacts, RunConfig
+from rlcore import ALL_LINEAR, ConfigError, LoraOptions, ModelFacts, RunConfig
 from rlcore_megatron.plan.layout import Layout
 from rlcore_megatron.plan.weights import Weight, stage
 
@@ -22,30 +22,36 @@ class Adapted:
     targets: frozenset[str]
     travels: bool = False
 
-    def numbers(self, facts: ModelFacts) -> int:
-        """Those of the whole adapter."""
-        return sum(weight.numel for weight in adapter_weights(facts, Layout(world=1), 0, self))
-
     @classmethod
-    def of(cls, run: RunConfig, facts: ModelFacts) -> "Adapted | None":
-        """That of the run; None: it has none. ConfigError where its bytes are not known from `facts`."""
-        lora = run.lora
+    def of(cls, run: RunConfig, facts: ModelFacts) -> "tuple[Adapted, ...]":
+        """That of each policy; empty: they have none. ConfigError where bytes are not known from `facts`."""
         if not run.has_overlay:
-            return None
-        if lora.source:
+            return ()
+        if run.lora.source:
             raise ConfigError("--lora.from: rlcore plan reads no adapter; say its rank by --lora.rank.")
         if facts.latent or facts.delta or facts.sandwich:
             raise UncountedAdapterError(
                 "--lora.rank: the planner of 'megatron' counts adapters of plain attention and of MLPs with "
                 "gate and up apart, which this model has not; plan with --trainer fsdp."
             )
+        further = {f"policy.{name}": run.of_policy(name).lora for name in run.policies}
+        return tuple(cls._of(table, lora) for table, lora in {"lora": run.lora, **further}.items())
+
+    @classmethod
+    def _of(cls, table: str, lora: LoraOptions) -> "Adapted":
         targets = frozenset(TARGETS if ALL_LINEAR in lora.targets else lora.targets)
         if unknown := sorted(targets - set(TARGETS)):
             raise ConfigError(
-                f"--lora.targets: found {unknown[0]!r}, of which the planner of 'megatron' knows no size; "
+                f"--{table}.targets: found {unknown[0]!r}, of which the planner of 'megatron' knows no size; "
                 f"expected {ALL_LINEAR}, or some of {', '.join(TARGETS)}."
             )
         return cls(rank=lora.rank, targets=targets, travels=lora.publish == "adapter")
+
+
+def whole_numbers(facts: ModelFacts, adapters: Iterable[Adapted]) -> int:
+    """Numbers of all `adapters`, undivided."""
+    whole = (adapter_weights(facts, Layout(world=1), 0, adapted) for adapted in adapters)
+    return sum(weight.numel for weights in whole for weight in weights)
 
 
 def adapter_weights(facts: ModelFacts, layout: Layout, number: int, adapted: Adapted) -> list[Weight]:

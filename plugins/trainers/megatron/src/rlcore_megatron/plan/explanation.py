@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rlcore_megatron.plan.adapters import adapter_weights
 from rlcore_megatron.plan.engines import sequence_cache
 from rlcore_megatron.plan.layout import Recompute
 from rlcore_megatron.plan.memory import BYTES, CRITIC, POLICY, Memory
@@ -29,7 +30,10 @@ def _reasons(candidate: Candidate, memory: Memory) -> Iterator[str]:
     size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
     yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"
     gradient = run.optimizer.gradient(run.work.dtype)
-    yield f"gradients {size_text(memory.gradients)}: as many × {gradient} bytes"
+    adapted = [adapter_weights(facts, layout, memory.stage, one) for one in run.optimizer.adapters]
+    numbers = count_text(sum(weight.numel for each in adapted for weight in each))
+    trained = f"{numbers} of {len(adapted)} adapters" if adapted else "as many"
+    yield f"gradients {size_text(memory.gradients)}: {trained} × {gradient} bytes"
     where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
     over = f"over {layout.shards} ranks" + (f" ({layout.expert_shards} of experts)" if facts.experts else "")
     shared = f"× {state} bytes{where}, {over}" if run.optimizer.is_sharded else "whole on each rank"

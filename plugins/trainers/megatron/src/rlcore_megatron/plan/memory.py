@@ -52,8 +52,8 @@ class Optimizer:
 
     `on_host`: the share of the states in host memory. `owns_masters`: it has fp32 copies of fp32 weights too,
     as it does on the host or with narrow moments. `is_sharded`: data-parallel ranks share the states.
-    `has_narrow_gradients`: gradients are in the weights' dtype, else in fp32. `adapter`: what trains in place
-    of the weights.
+    `has_narrow_gradients`: gradients are in the weights' dtype, else in fp32. `adapters`: what trains, by
+    turns, in place of the weights.
     """
 
     moments: int = 8
@@ -63,7 +63,7 @@ class Optimizer:
     is_sharded: bool = True
     has_narrow_gradients: bool = False
     teaches_indexers: bool = False
-    adapter: Adapted | None = None
+    adapters: tuple[Adapted, ...] = ()
 
     def gradient(self, dtype: str) -> int:
         """Bytes of the gradient of one parameter."""
@@ -191,23 +191,25 @@ def states(
     """The states of the rank of `stage` that has most of its optimizer's. `values`: of a critic."""
     optimizer = optimizer or Optimizer()
     weights = weights_of_stage(facts, layout, stage, values=values)
-    gradient, every = optimizer.gradient(dtype), sum(weight.numel for weight in weights)
-    if not optimizer.teaches_indexers:
-        weights = [weight for weight in weights if not weight.is_index]
-    if optimizer.adapter is not None:
-        weights = adapter_weights(facts, layout, stage, optimizer.adapter)
-        every += sum(weight.numel for weight in weights)
-    frozen = (every - sum(weight.numel for weight in weights)) * BYTES[dtype]
+    taught = [weight for weight in weights if optimizer.teaches_indexers or not weight.is_index]
+    trained = [adapter_weights(facts, layout, stage, adapter) for adapter in optimizer.adapters] or [taught]
+    moving = 0 if optimizer.adapters else sum(weight.numel for weight in taught)
+    frozen = States(weights=(sum(weight.numel for weight in weights) - moving) * BYTES[dtype])
+    return sum((_with_optimizer(part, layout, dtype, optimizer) for part in trained), frozen)
+
+
+def _with_optimizer(weights: Sequence[Weight], layout: Layout, dtype: str, optimizer: Optimizer) -> States:
+    """Those of `weights`, which have buffers of their own."""
+    gradient = optimizer.gradient(dtype)
     if not optimizer.is_sharded:  # megatron's buffers are padded for it alone
         numel, whole = sum(weight.numel for weight in weights), optimizer.whole_states(weights, dtype)
-        size = numel * BYTES[dtype] + frozen
-        return States(weights=size, gradients=numel * gradient, optimizer=whole)
+        return States(weights=numel * BYTES[dtype], gradients=numel * gradient, optimizer=whole)
     dense = lay_out([weight for weight in weights if not weight.is_expert], layout.shards)
     expert = lay_out([weight for weight in weights if weight.is_expert], layout.expert_shards)
     numel, owned = dense.numel + expert.numel, dense.states + expert.states
     hosted = round(owned * optimizer.on_host)
     return States(
-        weights=numel * BYTES[dtype] + frozen,
+        weights=numel * BYTES[dtype],
         gradients=numel * gradient,
         optimizer=(owned - hosted) * optimizer.state(dtype),
         hosted=hosted * optimizer.state(dtype),
@@ -231,13 +233,15 @@ def of_stage(
     batch, waiting = work.batch(layout), _open_batches(layout, work, stage)
     if optimizer is not None:
         batch = replace(batch, teaches_indexers=optimizer.teaches_indexers)
-    adapted = replace(batch, adapter=optimizer.adapter if optimizer else None)
-    works = {
-        POLICY: (
+    adapters = (optimizer.adapters if optimizer else ()) or (None,)
+    by_policy = [
+        (
             saved(facts, layout, adapted, stage, waiting=waiting, values=values),
             workspace(facts, layout, adapted, stage, values=values),
         )
-    }
+        for adapted in (replace(batch, adapter=adapter) for adapter in adapters)
+    ]
+    works = {POLICY: max(by_policy, key=sum)}
     for model in roles:
         theirs = model.divided(layout)
         if model.optimizer is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore import ModelFacts
-from rlcore_megatron.plan.adapters import Adapted
+from rlcore_megatron.plan.adapters import Adapted, whole_numbers
 from rlcore_megatron.plan.engines import (
     BITS,
     Engines,
@@ -55,18 +55,27 @@ class Run:
         return next((engines.dtype for engines in self.engines if engines.dtype), self.work.dtype)
 
     @property
-    def travelling(self) -> Adapted | None:
-        """The adapter that engines get in the place of whole weights."""
-        adapter = self.optimizer.adapter
-        return adapter if adapter is not None and adapter.travels else None
+    def travelling(self) -> Sequence[Adapted]:
+        """The adapters that engines get in the place of whole weights."""
+        return [adapter for adapter in self.optimizer.adapters if adapter.travels]
 
     def published_bytes(self, facts: ModelFacts) -> int:
-        """Bytes that reach an engine with each publication: every weight once, or those of an adapter."""
-        if self.travelling is not None:
-            return self.travelling.numbers(facts) * BYTES[self.published_dtype]
+        """Bytes that reach an engine with each publication: every weight once, or those of adapters."""
+        if self.travelling:
+            return whole_numbers(facts, self.travelling) * BYTES[self.published_dtype]
         bits = BITS if self.sends_fp8 else None
         engine = Engines(count=1, sequences=1, tokens=1, weight_bits=bits)
         return engine_weights(facts, engine, self.published_dtype)
+
+    def served_bytes(self, facts: ModelFacts, engines: Engines) -> int:
+        """Bytes of an engine's weights on a GPU; SGLang has a slot for each adapter, and one for the base."""
+        weights, adapters = engine_weights(facts, engines, self.work.dtype), self.travelling
+        if not adapters:
+            return weights
+        targets = frozenset(target for adapter in adapters for target in adapter.targets)
+        largest = Adapted(rank=max(adapter.rank for adapter in adapters), targets=targets)
+        numbers = whole_numbers(facts, [largest]) * (1 + len(adapters)) // engines.pipeline
+        return weights + numbers * BYTES[engines.dtype or self.work.dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +145,14 @@ def _publication(
 ) -> Phase:
     dtype = run.work.dtype
     held = _most_awake(stages, "none" if run.sleep == "none" or not run.is_colocated else "optimizer")
-    if run.travelling is not None:
+    if run.travelling:
         # gathered on one rank, cast, and put together
-        made = run.travelling.numbers(facts) * BYTES[dtype] + 2 * run.published_bytes(facts)
+        made = whole_numbers(facts, run.travelling) * BYTES[dtype] + 2 * run.published_bytes(facts)
     else:
         made = publication(facts, layout, dtype, run.published_dtype, run.bucket, fp8=run.sends_fp8)
     items = {**held, "publication": made}
     if run.is_colocated:  # a GPU has an engine of one group
-        items[SERVED] = max(engine_weights(facts, engines, dtype) for engines in run.engines)
+        items[SERVED] = max(run.served_bytes(facts, engines) for engines in run.engines)
     return Phase(name="publish", items=items, limit=machines.usable)
 
 
@@ -153,7 +162,7 @@ def _generation(
     return generation(
         trainer,
         machines,
-        weights=engine_weights(facts, engines, run.work.dtype),
+        weights=run.served_bytes(facts, engines),
         sequence=sequence_cache(facts, engines, run.work.dtype),
         asked=sequences_asked(engines),
         tokens=engines.tokens,

@@ -91,7 +91,7 @@ def apart_of(file: RunFile, facts: ModelFacts) -> Iterator[Apart]:
 
 def trained_by(file: RunFile, facts: ModelFacts, layout: Layout) -> Run:
     """What the run's trainer does, without engines. Of `layout` only its work depends. ConfigError."""
-    adapter = Adapted.of(file.run, facts)
+    adapters = Adapted.of(file.run, facts)
     is_there = {
         CRITIC: file.has_critic,
         REFERENCE: file.has_reference,
@@ -100,7 +100,7 @@ def trained_by(file: RunFile, facts: ModelFacts, layout: Layout) -> Run:
     shared = [role for role in is_there if is_there[role] and not file.value(f"{role}.ranks")]
     return Run(
         work=workload(file, layout),
-        optimizer=replace(optimizer_of(file.role("")), adapter=adapter),
+        optimizer=replace(optimizer_of(file.role("")), adapters=adapters),
         roles=tuple(_beside(file, role, facts) for role in shared),
         apart=tuple(apart_of(file, facts)),
         is_colocated=file.value("placement") == "colocate",
