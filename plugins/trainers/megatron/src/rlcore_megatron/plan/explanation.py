@@ -30,9 +30,9 @@ def _reasons(candidate: Candidate, memory: Memory) -> Iterator[str]:
     size, state = BYTES[run.work.dtype], run.optimizer.state(run.work.dtype)
     yield f"weights {size_text(memory.weights)}: {count_text(held)} parameters × {size} bytes, padded"
     gradient = run.optimizer.gradient(run.work.dtype)
-    adapted = [adapter_weights(facts, layout, memory.stage, one) for one in run.optimizer.adapters]
-    numbers = count_text(sum(weight.numel for each in adapted for weight in each))
-    trained = f"{numbers} of {len(adapted)} adapters" if adapted else "as many"
+    of_each = [adapter_weights(facts, layout, memory.stage, one) for one in run.optimizer.adapters]
+    adapted = sum(weight.numel for weights in of_each for weight in weights)
+    trained = f"{count_text(adapted)} that train" if adapted else "as many"
     yield f"gradients {size_text(memory.gradients)}: {trained} × {gradient} bytes"
     where = f", {run.optimizer.on_host:.0%} of them in host memory" if run.optimizer.on_host else ""
     over = f"over {layout.shards} ranks" + (f" ({layout.expert_shards} of experts)" if facts.experts else "")
