@@ -49,7 +49,7 @@ class BrokenEngine(LocalEngine):
 class SilentClient(SglangClient):
     """Names no adapter, so that SGLang answers with the base."""
 
-    async def _adapter(self, name: str = "") -> dict[str, str]:
+    async def _policy(self, name: str = "") -> dict[str, str]:
         return {}
 
 

@@ -5,6 +5,8 @@ import pytest
 from rlcore import EngineClient, EngineError, Request, Sampling
 
 PROMPT = (10, 20, 30, 40)
+SGLANG_FIELDS = {"enable-deterministic-inference": "true"}
+"""What `conftest` starts the server of this module with."""
 
 
 async def test_a_seed_repeats_its_samples(client: EngineClient) -> None:
