@@ -46,13 +46,17 @@ PLACES = ("placement", "sleep")
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
-    """`sizes`: of a rank's parallel groups. `mtp`: a layer for multi-token prediction is trained too."""
+    """`sizes`: of a rank's parallel groups. `mtp`: a layer for multi-token prediction is trained too.
+
+    `rounding`: what the first loss may differ by, which is 0 but for it.
+    """
 
     model_type: str
     ranks: int
     sizes: Mapping[str, int]
     last: int | None = None
     mtp: bool = False
+    rounding: float = 1e-9
 
     @property
     def name(self) -> str:
