@@ -48,11 +48,13 @@ class FsdpTrainer:
         """The adapter of the run, of modules that PEFT adapts. `UserError`."""
         from rlcore_fsdp.build import empty_model
         from rlcore_fsdp.lora import modules_in_memory
-        from rlcore_fsdp.quantized import rounding
 
         spec, empty = adapter_of(run, Path(model.path)), empty_model(model.path, model.dtype)
         modules_in_memory(empty, model.path, spec)
-        rounding(empty, model.path, self.config.quantize_base)
+        if self.config.quantize_base != "none":
+            from rlcore_fsdp.quantized import rounding
+
+            rounding(empty, model.path, self.config.quantize_base)
         return spec
 
     def join(self, meeting: Rendezvous, fields: Mapping[str, Any]) -> FsdpRank:
@@ -71,11 +73,12 @@ class FsdpTrainer:
     ) -> ConversionReport:
         """A tensor at a time, in this process; an adapter is merged into its base."""
         if (source.folder / ADAPTER_CONFIG).is_file():
-            from rlcore_fsdp.build import empty_model
-            from rlcore_fsdp.quantized import rounding
+            spec, base = source.spec, None
+            if self.config.quantize_base != "none":
+                from rlcore_fsdp.build import empty_model
+                from rlcore_fsdp.quantized import rounding
 
-            spec = source.spec
-            base = rounding(empty_model(spec.path, spec.dtype), spec.path, self.config.quantize_base)
+                base = rounding(empty_model(spec.path, spec.dtype), spec.path, self.config.quantize_base)
             return write_merged(Path(spec.path), source.folder, out, spec.dtype, advance, base_weight=base)
         from rlcore_fsdp.convert import to_hf
 
