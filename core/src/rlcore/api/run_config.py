@@ -356,7 +356,7 @@ class RunConfig(Config):
     kl: KlOptions = Field(default_factory=KlOptions)
     lora: LoraOptions = Field(default_factory=LoraOptions)
     policy_table: ClassVar[str] = "lora"
-    """Of the tables, that which a further policy has for itself."""
+    """The table whose settings each further policy has for itself."""
     policy: PolicyTables = Field(default_factory=PolicyTables)
     critic: CriticOptions = Field(default_factory=CriticOptions)
     reference: ReferenceOptions = Field(default_factory=ReferenceOptions)
