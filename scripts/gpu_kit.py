@@ -40,7 +40,7 @@ HAS = {
     *("pyarrow", "pyyaml", "requests", "rich", "safetensors", "sympy", "tokenizers", "torch", "tqdm"),
     *("transformers", "typing-extensions", "xxhash"),
 }
-FLA = "fla-core==0.6.0"
+KERNELS = ("fla-core==0.6.0", "liger-kernel==0.8.5")
 """Optional on a GPU, so not installed here."""
 PLATFORMS = (
     "manylinux2014_x86_64",
@@ -87,7 +87,7 @@ def main() -> None:
     with TemporaryDirectory() as built:
         dist.main(Path(built))
         ours = [shutil.move(file, wheels / file.name) for file in Path(built).glob("*.whl")]
-    download([*sorted(lacking()), FLA], wheels, args.python)
+    download([*sorted(lacking()), *KERNELS], wheels, args.python)
     others = seal(folder) - len(ours)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     print(f"{folder}: {len(ours)} members, {others} other wheels, {size:.0f} MB")

@@ -422,7 +422,7 @@ def delta_net(_work: Path) -> Figures:
         dtypes, place = [torch.bfloat16, torch.float32], torch.device("cuda")
         heads, sizes = (16, 32), (128, 128)
     else:
-        _interpret_triton()
+        _interpret_triton("fla.ops.common.chunk_delta_h")
     from rlcore_megatron.mcore.layers import delta_kernels
 
     found: Figures = {}
@@ -442,8 +442,59 @@ def delta_net(_work: Path) -> Figures:
     return found
 
 
-def _interpret_triton() -> None:
-    """Let triton run FLA's kernels by its interpreter, untimed; an index of a loop lacks `to` there."""
+def layers(_work: Path) -> Figures:
+    """How many layers of three families liger computes, and times of their norms. On a CPU interpreted."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if importlib.util.find_spec("liger_kernel") is None:
+        raise NotHereError("liger-kernel is not installed")
+    dtype, place = (
+        (torch.bfloat16, torch.device("cuda")) if on_gpu() else (torch.float32, torch.device("cpu"))
+    )
+    if not on_gpu():
+        _interpret_triton("liger_kernel.ops.rms_norm")
+    from rlcore_toolkit import liger_kernels, use_kernels
+
+    width, tokens = (4096, 16384) if on_gpu() else (64, 16)
+    sizes = {
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": 1,
+        "num_local_experts": 2,
+    }
+    found: Figures = {}
+    for family, chosen in {"qwen3": 6, "gemma3_text": 7, "gpt_oss": 3}.items():
+        config = AutoConfig.for_model(family, **HEADS, **sizes, head_dim=64, vocab_size=64, pad_token_id=None)
+        model = AutoModelForCausalLM.from_config(config).to(place, dtype)
+        states = torch.randn(tokens, width, device=place, dtype=dtype, requires_grad=True)
+        times = [_seconds_of_norm(model.model.norm, states)]
+        assert use_kernels(model, dtype, liger_kernels()) == chosen, f"{family} has other layers by kernels"
+        times.append(_seconds_of_norm(model.model.norm, states))
+        if on_gpu():
+            found |= {f"{family} norm, transformers, s": times[0], f"{family} norm, liger, s": times[1]}
+    return found
+
+
+def _seconds_of_norm(norm: Any, states: Any) -> float:
+    """Of its forward and backward."""
+    import torch
+
+    times = []
+    for _ in range(5 if on_gpu() else 1):
+        start = time.perf_counter()
+        norm(states).square().sum().backward()
+        if on_gpu():
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _interpret_triton(name: str) -> None:
+    """Let triton run the kernels of the module `name` by its interpreter, untimed.
+
+    There an index of a loop lacks `to`, its ends are tensors, and CUDA's reciprocal root is missing.
+    """
     os.environ["TRITON_INTERPRET"] = "1"
     tuner: Any = importlib.import_module("triton.runtime.autotuner")
 
@@ -451,9 +502,14 @@ def _interpret_triton() -> None:
         def to(self, _dtype: Any) -> Index:
             return self
 
+    def number(end: Any) -> int:
+        return end if isinstance(end, int) else int(end.handle.data.item())
+
     tuner.Autotuner._bench = lambda *_, **__: [0.0, 0.0, 0.0]
-    module: Any = importlib.import_module("fla.ops.common.chunk_delta_h")
-    module.range = lambda *ends: map(Index, range(*map(int, ends)))
+    module: Any = importlib.import_module(name)
+    module.range = lambda *ends: map(Index, range(*map(number, ends)))
+    module.min = lambda *ends: min(map(number, ends))
+    module.rsqrt = lambda x: 1 / module.tl.sqrt(x)
 
 
 def _seconds_of_delta_net(kernels: Any) -> float:
@@ -724,6 +780,6 @@ PIECES: dict[str, Callable[[Path], Figures]] = {
             optimizer_offload,
             recompute,
         ),
-        *(attention, delta_net, fit, trl, sglang),
+        *(attention, delta_net, layers, fit, trl, sglang),
     )
 }

@@ -15,6 +15,9 @@ from .bins import (
 from .blocking import (
     call_in_thread as call_in_thread,
 )
+from .borrowed_kernels import (
+    checked_kernels as checked_kernels,
+)
 from .chats import (
     compile_template as compile_template,
     render_prompt as render_prompt,
@@ -71,6 +74,10 @@ from .http_log import (
 )
 from .larger_model import (
     decoder_config as decoder_config,
+)
+from .layer_kernels import (
+    liger_kernels as liger_kernels,
+    use_kernels as use_kernels,
 )
 from .limits import (
     MOST_LOGITS as MOST_LOGITS,
@@ -284,6 +291,10 @@ from .trajectory import (
     Trajectory as Trajectory,
     answered as answered,
     turn_seed as turn_seed,
+)
+from .varlen import (
+    fits_varlen as fits_varlen,
+    varlen_attention as varlen_attention,
 )
 from .weight_names import (
     WeightNames as WeightNames,

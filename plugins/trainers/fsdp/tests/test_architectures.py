@@ -28,13 +28,12 @@ from rlcore import (
 from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.checkpoint import FORMAT, SavedModel
 from rlcore_fsdp.config import FsdpConfig
-from rlcore_fsdp.kernels import use_kernels
 from rlcore_fsdp.shards import whole
 from rlcore_fsdp.trainer import FsdpTrainer
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import random_batch
 from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
-from rlcore_toolkit import WeightNames
+from rlcore_toolkit import WeightNames, use_kernels
 
 SETTINGS = OptimizerSettings(lr=1e-2, clip_grad=0.0, adam_eps=1e-4)
 BUDGET = 60

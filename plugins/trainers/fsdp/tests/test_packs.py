@@ -11,6 +11,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlcore import TrainBatch
+from rlcore_fsdp import attention
+from rlcore_fsdp.attention import PackMask
 from rlcore_fsdp.net import Net
 from rlcore_fsdp.packs import Pack
 
@@ -85,3 +87,33 @@ def test_layers_share_the_mask_of_a_branch() -> None:
         states = net(part, lambda hidden: {"hidden": hidden})["hidden"]
     assert states.requires_grad
     assert len(kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("olmo3", {-1, 3}), ("llama4_text", {-1, None})], ids=["a window", "chunks"]
+)
+def test_flash_attention_is_asked_for_what_a_layer_sees(name: str, found: set[int | None]) -> None:
+    """Chunks are none of its windows."""
+    auto: Any = AutoModelForCausalLM
+    settings: dict[str, Any] = {
+        **BASE,
+        "num_hidden_layers": 4,
+        "sliding_window": 4,
+        "attention_chunk_size": 4,
+    }
+    model = auto.from_config(AutoConfig.for_model(name, **settings))
+    masks: list[PackMask] = []
+
+    class Kept(PackMask):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            masks.append(self)
+
+    attention.register("kept", Kept)
+    model.set_attn_implementation("kept")
+    pieces = [(0, 9, 0, 0), (9, 5, 0, 0)]
+    positions = torch.cat([torch.arange(9), torch.arange(5)])[None]
+    with torch.no_grad(), attention.packed(pieces, "sdpa"):
+        model.base_model(input_ids=torch.ones_like(positions), position_ids=positions, use_cache=False)
+    assert {mask.before for mask in masks} == found
+    assert masks[0].ends.tolist() == [0, 9, 14]

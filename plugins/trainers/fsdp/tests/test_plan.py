@@ -47,7 +47,7 @@ def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[
     meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
     config = FsdpConfig.model_validate({name: getattr(step, name) for name in ("recompute", "quantize_base")})
     joined = FsdpTrainer(config).join(meeting, {})
-    vars(model)["use_kernels"] = lambda _: None  # the plan is of GPUs, which have none of them
+    vars(model)["use_kernels"] = lambda *_: None  # the plan is of GPUs, which have none of them
     spec = RoleSpec(
         kind=ModelKind.POLICY,
         model=ModelSpec(path=path, bridge=NO_BRIDGE, dtype=step.dtype),

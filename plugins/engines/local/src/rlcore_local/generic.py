@@ -17,6 +17,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, LinearAttentionLayer
 
 from rlcore_local.decoder import PromptTokens
+from rlcore_toolkit import checked_kernels
 
 LINEAR, INDEXED = "linear_attention", "indexed_attention"
 KINDS = frozenset({"full_attention", "sliding_attention", INDEXED, LINEAR})
@@ -68,6 +69,8 @@ class GenericDecoder:
         self._argument = "cache" if "cache" in takes else "past_key_values"
         self._kinds = _kinds(model.config)
         self.device: torch.device = model.device
+        with torch.inference_mode(False), torch.no_grad(), checked_kernels(model):
+            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=self.device), use_cache=False)
         self.clear()
 
     def refresh(self) -> None:

@@ -3,7 +3,7 @@
 A pack is one row of tokens. Its attention would be that of one sequence, with a mask of the pack's size
 squared. Instead each piece is cut out, a sequence or a response beside the prompt that it shares, and
 neighbors of one shape are a batch. The mask of a layer (causal, a window) comes from transformers, evaluated
-for one piece of each shape.
+for one piece of each shape. In half precision on a GPU, one call of flash attention takes all sequences.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from rlcore_toolkit import Piece
+from rlcore_toolkit import Piece, fits_varlen, varlen_attention
 
 NAME = "rlcore_blocks"
 """What transformers calls this attention."""
+
+_ASKED = 64
+"""The tokens that say what a layer's tokens see."""
 
 _PACK: ContextVar[tuple[Sequence[Piece], str]] = ContextVar("the pieces, and the attention of each")
 
@@ -47,6 +50,28 @@ class PackMask:
         self.pieces, self.plain = pack
         self._sees, self._dtype, self._device = sees, dtype, device
         self._masks: dict[tuple[int, int], Tensor | None] = {}
+
+    @cached_property
+    def before(self) -> int | None:
+        """How many tokens before itself each token sees, -1: all; None: it sees others than the last ones.
+
+        Asked for some tokens of the longest piece.
+        """
+        start, length, *_ = max(self.pieces, key=lambda piece: piece[1])
+        keys = torch.arange(length, device=self._device)
+        queries = torch.linspace(0, length - 1, min(length, _ASKED), device=self._device).long()
+        zero = keys.new_zeros(())
+        seen = self._sees(zero, zero, start + queries[:, None], start + keys[None, :])
+        most, behind = int(seen[-1].sum()), queries[:, None] - keys
+        if not torch.equal(seen.expand(behind.shape), (behind >= 0) & (behind < most)):
+            return None
+        return -1 if most == length else most - 1
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """Where each piece begins, and the end of the last, int32."""
+        lengths = [piece[1] for piece in self.pieces]
+        return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=self._device)
 
     def runs(self) -> Iterator[tuple[Piece, int]]:
         """The first of each run of pieces that have one shape and see the same, and how many they are."""
@@ -103,6 +128,9 @@ def _attention(
     """`query` [1, heads, T, D], `key`, `value` [1, groups, T, D] → [1, T, heads, D]."""
     if not isinstance(attention_mask, PackMask):
         raise NoPackError("the model makes its mask by itself")
+    one_call = _flash(module, query, key, value, attention_mask, **options)
+    if one_call is not None:
+        return one_call, None
     attend = _function(module, attention_mask.plain)
     runs = list(attention_mask.runs())
     sizes = [piece[1] * count for piece, count in runs]
@@ -120,6 +148,23 @@ def _attention(
         output, _ = attend(module, q, k, v, attention_mask.mask(piece), **options)
         outputs.append(output.reshape(1, count * piece[1], *output.shape[2:]))
     return torch.cat(outputs, 1) if len(runs) > 1 else outputs[0], None
+
+
+def _flash(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: PackMask, **options: Any
+) -> Tensor | None:
+    """The same by one call; None where flash attention is not what the layer computes."""
+    q, k, v = (one[0].transpose(0, 1) for one in (query, key, value))
+    is_more = options.get("dropout") or any(
+        options.get(name) is not None for name in ("softcap", "s_aux", "position_bias")
+    )
+    if not fits_varlen(q, k, v) or is_more or mask.plain != "sdpa" or any(one[3] for one in mask.pieces):
+        return None
+    if (before := mask.before) is None:
+        return None
+    scale = options.get("scaling") or q.shape[-1] ** -0.5
+    longest = max(piece[1] for piece in mask.pieces)
+    return varlen_attention(q, k, v, mask.ends, mask.ends, longest, scale=scale, before=before)[None]
 
 
 def _function(module: nn.Module, plain: str) -> Any:

@@ -29,7 +29,6 @@ from rlcore import (
 from rlcore_fsdp.build import divide, empty_model, fill, materialize, plain_state
 from rlcore_fsdp.checkpoint import SavedModel, StagedModel
 from rlcore_fsdp.config import FsdpConfig
-from rlcore_fsdp.kernels import use_kernels
 from rlcore_fsdp.net import Net
 from rlcore_fsdp.optimizer import Optimizer
 from rlcore_fsdp.packs import Pack
@@ -46,6 +45,7 @@ from rlcore_toolkit import (
     rank_bins,
     rank_most,
     rank_sums,
+    use_kernels,
     write_adapter,
 )
 
@@ -80,8 +80,7 @@ class Model:
         self.adapter, self._further = self._adapted(model, spec, further)
         adapters = [one for one in (self.adapter, *self._further.values()) if one]
         self.quantized = quantize(model, config.quantize_base) if self.adapter else {}
-        if spec.model.dtype == "fp32" and current_device().type == "cpu":
-            use_kernels(model)
+        kernels = use_kernels(model, torch_dtype(spec.model.dtype))
         divide(
             model,
             torch_dtype(spec.model.dtype),
@@ -104,7 +103,7 @@ class Model:
                 calls.enter_context(adapter.called())
             self.packing = self.net.choose_packs()
         if not dist.get_rank():
-            print(f"{spec.model.path}: {self.packing}", flush=True)
+            print(f"{spec.model.path}: {self.packing}; layers by kernels: {kernels}", flush=True)
         tied = set(getattr(model, "all_tied_weights_keys", {}))
         self.state = {name: one for name, one in plain_state(model).items() if name not in tied}
         self._writing = self.names.writing(self.state.keys())

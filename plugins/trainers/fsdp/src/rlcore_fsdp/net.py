@@ -17,7 +17,7 @@ from rlcore import ModelError, TrainBatch
 from rlcore_fsdp import attention
 from rlcore_fsdp.build import blocks_of
 from rlcore_fsdp.packs import Pack, pack
-from rlcore_toolkit import current_device
+from rlcore_toolkit import checked_kernels, current_device
 
 Read = Callable[[Tensor], Mapping[str, Tensor]]
 """From the hidden states [n, H] that predict response tokens to outputs of n tokens."""
@@ -79,6 +79,8 @@ class Net:
             per_sample={"group": torch.tensor([0, 0, 1])},
         )
         with torch.no_grad():
+            with checked_kernels(self.model):
+                self._whole(tokens)
             alone = torch.cat([self._whole(one)[-n:] for one, n in zip(samples, _RESPONSES, strict=True)])
             last = self._whole(tokens)[-_RESPONSES[-1] :]
             limit = 1e-4 if self._is_exact else float((last - alone[-len(last) :]).abs().max()) / 4

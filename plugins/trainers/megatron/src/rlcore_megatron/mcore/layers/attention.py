@@ -4,7 +4,6 @@ Rotary positions are applied here and not by megatron's SelfAttention, which cut
 for the queries and once for the keys of every layer: here the table is made once a forward.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.layers.rotary import Rotary, rotate
 from rlcore_megatron.mcore.layers.sinks import CpuFlash, Plain, Varlen, with_sinks
 from rlcore_megatron.mcore.packs.sequences import Pieces, Sequences
-from rlcore_toolkit import current_device
+from rlcore_toolkit import current_device, varlen_attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,28 +59,16 @@ def causal(
 
 
 def _varlen(q: Tensor, k: Tensor, v: Tensor, pack: Sequences, rule: _Rule) -> Tensor:
-    """torch's flash attention over packed sequences: half precision on a GPU only."""
-    from torch.nn.attention.varlen import varlen_attn
-
     ends_q = ends_k = pack.starts
     if pack.share is not None:
         ends_q, ends_k, index = pack.seen
         k, v = (pack.share.gather(x).index_select(0, index) for x in (k, v))
-    # so many tokens before, none after: where queries and keys differ in number, the last ones are aligned
     before = -1 if rule.window is None else rule.window - 1
     if rule.sinks is not None:
         ends = {"ends_q": ends_q, "ends_k": ends_k}
         kernel = Varlen(scale=rule.scale, longest=pack.longest, before=before, **ends)
         return with_sinks(kernel, rule.sinks, q, k, v)
-    settings: dict[str, Any] = {"scale": rule.scale, "window_size": (before, 0)}
-    if q.shape[1] != k.shape[1]:
-        if "enable_gqa" in inspect.signature(varlen_attn).parameters:
-            settings["enable_gqa"] = True
-        else:  # torch 2.11 may come without it
-            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    out = varlen_attn(q, k, v, ends_q, ends_k, pack.longest, pack.longest, **settings)
-    assert isinstance(out, Tensor)  # a pair is returned only where `return_aux` asks for it
-    return out
+    return varlen_attention(q, k, v, ends_q, ends_k, pack.longest, scale=rule.scale, before=before)
 
 
 def _by_length(q: Tensor, k: Tensor, v: Tensor, pack: Sequences, rule: _Rule) -> Tensor:
