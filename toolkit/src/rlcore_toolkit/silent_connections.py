@@ -21,7 +21,6 @@ class Server(Protocol):
     @property
     def connections(self) -> Sequence[Any]:
         """The open connections."""
-        ...
 
 
 class SilentConnections:

@@ -35,23 +35,18 @@ class Decoder(Protocol):
         the log-probs of its tokens s+1, s+2, … (log_softmax of the logits in fp32, no temperature), else
         None.
         """
-        ...
 
     def decode(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Feed one token to each row; `lengths` is how many it holds already. Both are on the CPU.
 
         Returns logits [B, V], where the model is.
         """
-        ...
 
     def keep(self, order: Sequence[int]) -> None:
         """Keep some rows: row j becomes what row `order[j]` was."""
-        ...
 
     def refresh(self) -> None:
         """Take in parameters that were changed in place."""
-        ...
 
     def clear(self) -> None:
         """Drop all rows and the memory that they held."""
-        ...

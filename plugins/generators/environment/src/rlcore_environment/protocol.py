@@ -37,11 +37,9 @@ class Environment(Protocol):
 
         `sample.prompt.metadata` is the row's; for chance take `sample.seed`, so that runs repeat.
         """
-        ...
 
     async def step(self, text: str) -> Step:
         """The policy has said `text`."""
-        ...
 
 
 @runtime_checkable
@@ -50,7 +48,6 @@ class ClosableEnvironment(Protocol):
 
     async def close(self) -> None:
         """Release it; called once, after a crash or a time-out too."""
-        ...
 
 
 @runtime_checkable
@@ -59,4 +56,3 @@ class FinishingEnvironment(Protocol):
 
     async def finish(self) -> Step:
         """Its reward and metrics count to the last turn. Not called after a step that was `done`."""
-        ...

@@ -39,16 +39,13 @@ class Tool(Protocol):
     @property
     def name(self) -> str:
         """The name that the model calls it by."""
-        ...
 
     @property
     def schema(self) -> Mapping[str, Json]:
         """The form that chat templates take: `{"type": "function", "function": {…}}`."""
-        ...
 
     async def call(self, arguments: Mapping[str, Json]) -> str:
         """The result. Raises `BadCallError` for arguments that it does not take."""
-        ...
 
 
 class Toolbox:

@@ -29,15 +29,12 @@ class Codec(Protocol):
 
     def empty(self, like: Tensor) -> Values:
         """What `encode` makes, without memory, of a weight of the shape and dtype of `like`."""
-        ...
 
     def encode(self, weight: Tensor) -> Values:
         """What holds `weight`, on its device."""
-        ...
 
     def decode(self, values: Values, like: Tensor) -> Tensor:
         """The weight that is held, of the shape and dtype of `like`."""
-        ...
 
 
 class Fp8:

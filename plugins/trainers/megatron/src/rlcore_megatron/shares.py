@@ -44,7 +44,6 @@ class Job(Protocol):
 
     def run(self, shape: Shape, rank: int, ranks: int, advance: Callable[[int], None]) -> Done:
         """Write share `rank` of `ranks`; `shape`, the model of `spec`, is its own. `advance`: bytes done."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

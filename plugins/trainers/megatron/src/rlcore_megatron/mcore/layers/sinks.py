@@ -26,13 +26,11 @@ class Kernel(Protocol):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and the fp32 lse of each of its rows."""
-        ...
 
     def backward(
         self, slope: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of q, k and v where that of the output is `slope`."""
-        ...
 
 
 def with_sinks(kernel: Kernel, sinks: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
