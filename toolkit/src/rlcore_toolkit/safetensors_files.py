@@ -33,7 +33,7 @@ class SafetensorsFiles:
     def of(cls, folder: Path) -> SafetensorsFiles:
         """The files of a Hugging Face directory. Its index says which one holds a tensor."""
         config = parse_json((folder / "config.json").read_text())
-        block = fp8_block(config.get("quantization_config"))
+        block = fp8_block((config.get("text_config", {}) | config).get("quantization_config"))
         if (index := folder / INDEX).is_file():
             places = json.loads(index.read_text())["weight_map"]
             return cls({name: [folder / file] for name, file in places.items()}, block)
@@ -55,24 +55,30 @@ class SafetensorsFiles:
         """The names of all tensors, but the scales of weights in FP8."""
         return [name for name in self._places if not self.block or not name.endswith(FP8_SCALE_SUFFIX)]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
     def is_fp8(self, name: str) -> bool:
         """Whether the tensor is a weight in FP8, with scales."""
         return self.block is not None and name + FP8_SCALE_SUFFIX in self._places
 
+    def parts(self, name: str) -> list[Any]:
+        """The part of a tensor in each of its files, as safetensors reads slices of it."""
+        return [self._open(file).get_slice(name) for file in self._places[name]]
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a whole tensor."""
-        shapes = [self._open(file).get_slice(name).get_shape() for file in self._places[name]]
+        shapes = [part.get_shape() for part in self.parts(name)]
         return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
 
     def read(self, name: str, rows: slice = slice(None)) -> Tensor:
         """These rows of a tensor; all of one without dimensions."""
-        files = [self._open(file) for file in self._places[name]]
         if not (shape := self.shape(name)):
-            whole: Tensor = files[0].get_tensor(name)
+            whole: Tensor = self._open(self._places[name][0]).get_tensor(name)
             return whole
         start, stop, _ = rows.indices(shape[0])
         found: list[Tensor] = []
-        for part in (file.get_slice(name) for file in files):
+        for part in self.parts(name):
             size = part.get_shape()[0]
             found.append(part[min(max(start, 0), size) : min(max(stop, 0), size)])
             start, stop = start - size, stop - size

@@ -93,8 +93,7 @@ class KimiLinearBridge(DeltaLayers, LatentBridge):
     @cached_property
     def _dense(self) -> str:
         """What stands in the names of a dense MLP: transformers 5.24 saves it by that of the experts."""
-        with self.source() as source:
-            return _DENSE if any(_DENSE in name for name in source.names) else _SPARSE
+        return _DENSE if any(_DENSE in name for name in self.source().files.names) else _SPARSE
 
     def in_files(self, name: str) -> str:
         return super().in_files(name).replace(_DENSE, self._dense)

@@ -70,7 +70,7 @@ class GemmaBridge(MBridge):
         for kind, rope in self.hf_config.rope_parameters.items():
             config = copy.copy(self.hf_config)
             config.rope_parameters = rope
-            rotary[kind] = Rotary.of(config, rope["rope_type"], current_device())
+            rotary[kind] = Rotary.of(config, current_device())
         return rotary
 
     def linears(self) -> Linears:

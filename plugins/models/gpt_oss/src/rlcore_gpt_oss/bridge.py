@@ -1,6 +1,6 @@
 """gpt-oss on megatron-core: every second layer sees a window, heads have sinks, experts have biases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -78,9 +78,6 @@ class GptOssBridge(MoeBridge):
     def expert_form(self) -> ExpertForm:
         alpha, limit = float(self.hf_config.swiglu_alpha), float(self.hf_config.swiglu_limit)
         return ExpertForm(glu=partial(clamped_glu, alpha=alpha, limit=limit), biased=True)
-
-    def sparse_layers(self) -> Sequence[bool]:
-        return [True] * int(self.hf_config.num_hidden_layers)
 
     def fields(self) -> Mapping[str, Any]:
         return {**super().fields(), "add_qkv_bias": True}

@@ -1,6 +1,5 @@
 """MiniMax-M2 and M2.5 on megatron-core."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames, MoeBridge
@@ -38,9 +37,6 @@ class MiniMaxBridge(MoeBridge):
 
     def experts(self) -> int:
         return int(self.hf_config.num_local_experts)
-
-    def sparse_layers(self) -> Sequence[bool]:
-        return [True] * self.hf_config.num_hidden_layers
 
     def linears(self) -> Linears:
         return Linears(qk_norm=JointNorm)

@@ -1,24 +1,19 @@
 """What Qwen3-Next and Qwen3.5 share: gated delta nets, every few layers a gated attention."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
 from rlcore import ModelError
-from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.delta_bridge import DeltaLayers, grouped, ungrouped
 from rlcore_megatron.mcore.bridges.moe_bridge import ExpertNames
 from rlcore_megatron.mcore.bridges.mtp import QWEN
 from rlcore_megatron.mcore.bridges.names import LAYER, Names
-from rlcore_megatron.mcore.layers.backend import layer_spec
 from rlcore_megatron.mcore.layers.delta_net import DeltaSizes
 from rlcore_qwen.moe import QwenExperts
-
-if TYPE_CHECKING:
-    from megatron.core.transformer.spec_utils import ModuleSpec
 
 
 class DeltaNames(Names):
@@ -117,9 +112,6 @@ class DeltaBridge(DeltaLayers):
     def delta_sizes(self) -> DeltaSizes:
         return delta_sizes(self.hf_config)
 
-    def mtp_layer(self) -> "ModuleSpec":
-        return layer_spec(MBridge.mixer(self, int(self.hf_config.num_hidden_layers)), self.linears())
-
     def fields(self) -> Mapping[str, Any]:
         return {
             **super().fields(),
@@ -136,10 +128,6 @@ class DeltaMoeBridge(DeltaBridge, QwenExperts):
 
     def fields(self) -> Mapping[str, Any]:
         return {**super().fields(), "moe_shared_expert_gate": True}
-
-    def mtp_layer(self) -> "ModuleSpec":
-        mixer = MBridge.mixer(self, int(self.hf_config.num_hidden_layers))
-        return layer_spec(mixer, self.linears(), routing=self.routing())
 
     def shared_size(self) -> int:
         return int(self.hf_config.shared_expert_intermediate_size)

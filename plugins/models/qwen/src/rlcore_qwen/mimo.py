@@ -1,19 +1,11 @@
 """MiMo on megatron-core: Qwen2 with a layer for multi-token prediction."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from rlcore_megatron.mcore.bridges.mtp import MtpForm
 from rlcore_megatron.mcore.bridges.names import Names
-from rlcore_megatron.mcore.layers.backend import layer_spec
 from rlcore_qwen.bridge import QwenBridge
-
-if TYPE_CHECKING:
-    from megatron.core.transformer.spec_utils import ModuleSpec
 
 MTP_FORM = MtpForm(
     own="model.mtp_layers.0.",
@@ -41,9 +33,6 @@ class MimoBridge(QwenBridge):
 
     names = MimoNames
     mtp_form = MTP_FORM
-
-    def mtp_layer(self) -> ModuleSpec:
-        return layer_spec(self.mixer(int(self.hf_config.num_hidden_layers)), self.linears())
 
 
 def _of_halves(name: str, weight: Tensor) -> Tensor:

@@ -181,7 +181,7 @@ def test_rotary_positions_are_those_of_transformers(kind: str) -> None:
     q, k = torch.randn(6, 4, 16), torch.randn(6, 2, 16)
     cosine, sine = LlamaRotaryEmbedding(config)(q, positions[None])
     expected = apply_rotary_pos_emb(q.transpose(0, 1)[None], k.transpose(0, 1)[None], cosine, sine)
-    table = Rotary.of(config, kind, torch.device("cpu")).table(positions, torch.float32)
+    table = Rotary.of(config, torch.device("cpu")).table(positions, torch.float32)
     for x, y in zip((q, k), expected, strict=True):
         torch.testing.assert_close(rotate(x, *table), y[0].transpose(0, 1), rtol=0, atol=1e-6)
 
@@ -204,7 +204,7 @@ def test_pairs_of_neighbors_are_turned_as_transformers_turns_them(factor: float)
     q, k = (torch.randn(6, n, 16, dtype=torch.float32, requires_grad=True) for n in (4, 2))
     cosine, sine = Glm4RotaryEmbedding(config)(q, positions[None])
     expected = turn_neighbors(q.transpose(0, 1)[None], k.transpose(0, 1)[None], cosine, sine)
-    rotary = Rotary.of(config, "default", torch.device("cpu"), interleaved=True)
+    rotary = Rotary.of(config, torch.device("cpu"), interleaved=True)
     table = rotary.table(positions, torch.float32)
     for x, whole in zip((q, k), expected, strict=True):
         found, y = rotate(x, *table, rotary.interleaved), whole[0].transpose(0, 1)

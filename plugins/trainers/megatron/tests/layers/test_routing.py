@@ -1,5 +1,6 @@
 """Which experts a token gets and with which weights, worked out by hand; and experts over sorted tokens."""
 
+import json
 import math
 from pathlib import Path
 
@@ -75,11 +76,17 @@ def test_grouped_multiplication_is_one_an_expert_and_idle_experts_get_a_gradient
 def test_fp8_files_come_out_in_full_or_not_at_all(tmp_path: Path) -> None:
     weight, scale = torch.ones(2, 2).to(torch.float8_e4m3fn), torch.tensor([[3.0]])
     save_file({"w": weight, "w_scale_inv": scale, "alone": weight.clone()}, tmp_path / "model.safetensors")
-    with SafetensorsDir(tmp_path, (2, 2)) as source:
-        assert torch.equal(source["w"], torch.full((2, 2), 3.0))
-        with pytest.raises(ModelError, match="lacks 'alone_scale_inv', the scales of the FP8 weight 'alone'"):
-            source["alone"]
-    with SafetensorsDir(tmp_path, (1, 2)) as source, pytest.raises(ModelError, match=r"has \(1, 1\) scales"):
-        source["w"]
-    with SafetensorsDir(tmp_path) as source, pytest.raises(ModelError, match="says no weight_block_size"):
-        source["w"]
+    source = _directory(tmp_path, [2, 2])
+    assert torch.equal(source["w"], torch.full((2, 2), 3.0))
+    with pytest.raises(ModelError, match="lacks 'alone_scale_inv', the scales of the FP8 weight 'alone'"):
+        source["alone"]
+    with pytest.raises(ModelError, match=r"found \(1, 1\) scales"):
+        _directory(tmp_path, [1, 2])["w"]
+    with pytest.raises(ModelError, match="says no weight_block_size"):
+        _directory(tmp_path, None)["w"]
+
+
+def _directory(path: Path, block: list[int] | None) -> SafetensorsDir:
+    quantization = {"quant_method": "fp8", "weight_block_size": block} if block else None
+    (path / "config.json").write_text(json.dumps({"quantization_config": quantization}))
+    return SafetensorsDir(path)

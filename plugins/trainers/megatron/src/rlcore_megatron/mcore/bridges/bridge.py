@@ -25,7 +25,14 @@ from rlcore_megatron.mcore.bridges.names import Names
 from rlcore_megatron.mcore.bridges.nesting import Nesting
 from rlcore_megatron.mcore.bridges.transfer import Read, Write
 from rlcore_megatron.mcore.layers import heads
-from rlcore_megatron.mcore.layers.backend import Linears, Mixer, block_spec, self_attention
+from rlcore_megatron.mcore.layers.backend import (
+    Linears,
+    Mixer,
+    Mixture,
+    block_spec,
+    layer_spec,
+    self_attention,
+)
 from rlcore_megatron.mcore.layers.rotary import Rotary
 from rlcore_megatron.pipeline import flag
 from rlcore_toolkit import current_device
@@ -48,7 +55,6 @@ class ModelBridge(Protocol):
 
     def build(self) -> list[nn.Module]:
         """The chunks of this pipeline stage, on the device of the process, with random weights."""
-        ...
 
     def load(self, chunks: Sequence[nn.Module], write: Write) -> None:
         """Hand each tensor of `chunks` what the directory's safetensors have for it.
@@ -56,18 +62,15 @@ class ModelBridge(Protocol):
         `write(tensor, values)`; where a parameter is filled in pieces (views), they come one after another.
         ModelError where a weight is missing or misshapen.
         """
-        ...
 
     def export(self, chunks: Sequence[nn.Module], read: Read) -> Iterator[tuple[str, Tensor]]:
         """Whole tensors under Hugging Face names, as `rlcore_megatron.mcore.role.weights.hf_tensors` says.
 
         `read(tensor)`: the values of a tensor of `chunks`, asked for when its turn comes.
         """
-        ...
 
     def numbered(self, chunk: nn.Module) -> Mapping[str, str]:
         """Name in `chunk` → the same with its layer numbered through the whole model."""
-        ...
 
 
 class MBridge:
@@ -186,20 +189,23 @@ class MBridge:
 
         `vp_stage`: the chunk's place in the stage, None without a virtual pipeline.
         """
-        return block_spec(self.config, self.mixer, self.linears(), vp_stage)
+        return block_spec(self.config, self.mixer, self.linears(), self.mixture(), vp_stage)
 
     def mixer(self, layer: int) -> Mixer:
         """What mixes the tokens of the layer of this number in the model, from 0."""
         return self_attention(self.config, self.shared_rotary, self.linears())
 
+    def mixture(self) -> Mixture | None:
+        """What some layers have in the place of an MLP; None: every layer has one."""
+        return None
+
     def mtp_layer(self) -> ModuleSpec:
-        """Attention and MLP of the layer for multi-token prediction, where `mtp_form` names one."""
-        raise NotImplementedError
+        """Attention and MLP of the layer for multi-token prediction, one more than `num_hidden_layers`."""
+        return layer_spec(self.mixer(int(self.hf_config.num_hidden_layers)), self.linears(), self.mixture())
 
     def rotary(self) -> Rotary:
         """The rotary positions of every layer."""
-        kind = self.hf_config.rope_parameters["rope_type"]
-        return Rotary.of(self.hf_config, kind, current_device(), interleaved=self.interleaved)
+        return Rotary.of(self.hf_config, current_device(), interleaved=self.interleaved)
 
     @cached_property
     def shared_rotary(self) -> Rotary:
@@ -208,8 +214,7 @@ class MBridge:
 
     def source(self) -> SafetensorsDir:
         """The files of the directory."""
-        block = fp8_block(getattr(self.hf_config, "quantization_config", None))
-        return SafetensorsDir(self.path, block)
+        return SafetensorsDir(self.path)
 
     @cached_property
     def nesting(self) -> Nesting:
@@ -217,8 +222,8 @@ class MBridge:
         if not self.carried:
             return Nesting()
         trained = self._mtp_form.own if self._mtp_form else None
-        with self.source() as source:
-            return Nesting.of(source.names, tuple(start for start in self.carried if start != trained))
+        starts = tuple(start for start in self.carried if start != trained)
+        return Nesting.of(self.source().files.names, starts)
 
     @property
     def _mtp_form(self) -> mtp.MtpForm | None:

@@ -22,7 +22,7 @@ class DeltaLayers(MBridge):
         raise NotImplementedError
 
     def mixer(self, layer: int) -> Mixer:
-        is_linear = self.hf_config.layer_types[layer] == LINEAR
+        is_linear = self.hf_config.layer_types[layer : layer + 1] == [LINEAR]
         return delta_net(self.delta_sizes()) if is_linear else super().mixer(layer)
 
 

@@ -64,10 +64,7 @@ class LatentBridge(SharedExpertsBridge):
         return super().ropes(hf_config) if self.rotates else ()
 
     def rotary(self) -> Rotary:
-        kind = self.hf_config.rope_parameters["rope_type"]
-        return Rotary.of(
-            self.hf_config, kind, current_device(), interleaved=bool(self.hf_config.rope_interleave)
-        )
+        return Rotary.of(self.hf_config, current_device(), interleaved=bool(self.hf_config.rope_interleave))
 
     def mixer(self, layer: int) -> Mixer:
         return latent_attention(self.shared_rotary if self.rotates else None, self.latent())
@@ -111,8 +108,7 @@ class SparseBridge(LatentBridge):
             raise ModelError(f"{self.path}: index_kpool {pool} is not supported; 1 is.")
 
     def rotary(self) -> Rotary:
-        kind = self.hf_config.rope_parameters["rope_type"]
-        return Rotary.of(self.hf_config, kind, current_device(), interleaved=True)
+        return Rotary.of(self.hf_config, current_device(), interleaved=True)
 
     @cached_property
     def index_rotary(self) -> Rotary:

@@ -3,15 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
-
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.bridges.bridge import MBridge
 from rlcore_megatron.mcore.bridges.mtp import DEEPSEEK
 from rlcore_megatron.mcore.bridges.names import LAYER, Names
 from rlcore_megatron.mcore.bridges.transfer import expert_number
-from rlcore_megatron.mcore.layers.backend import block_spec, layer_spec
+from rlcore_megatron.mcore.layers.backend import Mixture
 from rlcore_megatron.mcore.layers.experts import ExpertForm
 from rlcore_megatron.mcore.layers.routing import Routing
 from rlcore_toolkit import expert_width
@@ -67,7 +64,7 @@ class MoeBridge(MBridge):
 
     def sparse_layers(self) -> Sequence[bool]:
         """Whether each layer of the model has experts."""
-        raise NotImplementedError
+        return [True] * int(self.hf_config.num_hidden_layers)
 
     def experts(self) -> int:
         """Experts of a layer, without the shared ones."""
@@ -81,9 +78,8 @@ class MoeBridge(MBridge):
         """Inner size of the experts that every token passes through, together; None where there are none."""
         return None
 
-    def layers(self, vp_stage: int | None) -> TransformerBlockSubmodules:
-        linears, routing, form = self.linears(), self.routing(), self.expert_form()
-        return block_spec(self.config, self.mixer, linears, vp_stage, routing=routing, form=form)
+    def mixture(self) -> Mixture:
+        return Mixture(self.routing(), self.expert_form())
 
     def fields(self) -> Mapping[str, Any]:
         routing = self.routing()
@@ -110,10 +106,6 @@ class SharedExpertsBridge(MoeBridge):
     """
 
     mtp_form = DEEPSEEK
-
-    def mtp_layer(self) -> ModuleSpec:
-        behind = int(self.hf_config.num_hidden_layers)
-        return layer_spec(self.mixer(behind), self.linears(), routing=self.routing())
 
     def routing(self) -> Routing:
         config = self.hf_config

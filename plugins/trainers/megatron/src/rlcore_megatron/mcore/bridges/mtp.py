@@ -42,11 +42,10 @@ from torch.nn import functional
 from rlcore import Part, TrainBatch
 from rlcore_megatron.config import mtp_layers
 from rlcore_megatron.mcore import parallel
-from rlcore_megatron.mcore.bridges.files import SafetensorsDir
 from rlcore_megatron.mcore.layers.norms import Norm
 from rlcore_megatron.mcore.packs.context import Share
 from rlcore_megatron.mcore.packs.packing import PackAhead, learned_ahead
-from rlcore_toolkit import HiddenRows, current_device, vocab_parallel_log_probs
+from rlcore_toolkit import HiddenRows, SafetensorsFiles, current_device, vocab_parallel_log_probs
 
 PREFIX = "mtp."
 """Begins the names of the layer's weights in its chunk."""
@@ -150,8 +149,8 @@ def is_in_directory(path: Path, bridge: Part) -> bool:
     if mtp_layers(config) != 1 or form is None:
         return False
     names = form.hf_names(int(config["num_hidden_layers"])).values()
-    with SafetensorsDir(path) as source:
-        return all(name in source for name in names)
+    files = SafetensorsFiles.of(path)
+    return all(name in files for name in names)
 
 
 class MtpLoss:

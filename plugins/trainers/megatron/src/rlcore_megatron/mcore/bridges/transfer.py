@@ -47,12 +47,13 @@ def copy_into(tensor: Tensor, values: Tensor) -> None:
 
 def load(bridge: MBridge, inner: Any, chunks: Sequence[nn.Module], write: Write) -> None:
     """Give the parameters of `chunks` what `bridge.path` has for them."""
-    with bridge.source() as source, torch.no_grad():
+    source = bridge.source()
+    with torch.no_grad():
         for chunk in chunks:
             for name, parameter in _named(bridge, chunk).items():
                 hf_names = inner._weight_name_mapping_mcore_to_hf(name)
                 if bridge.value_head and name == _OUTPUT:
-                    if hf_names[0] in source:  # else a critic that starts from a policy: its head is zero
+                    if hf_names[0] in source.files:  # else a critic starts from a policy: its head is zero
                         _fill_head(bridge, parameter, source[hf_names[0]], write)
                     continue
                 in_files = [bridge.in_files(hf_name) for hf_name in hf_names]
@@ -142,9 +143,9 @@ def export(
         pairs = zip(map(bridge.in_files, names), tensors, strict=True)
         yield from rows.joined(entry.name, pairs) if _is_row(inner, entry.name) else pairs
     if bridge.nesting.carried and not bridge.value_head:
-        with bridge.source() as source:
-            for name in bridge.nesting.carried:
-                yield name, source[name].to(current_device())
+        source = bridge.source()
+        for name in bridge.nesting.carried:
+            yield name, source[name].to(current_device())
 
 
 class _Rows:

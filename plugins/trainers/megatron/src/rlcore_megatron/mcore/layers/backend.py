@@ -107,26 +107,24 @@ def delta_net(sizes: DeltaSizes) -> Mixer:
     return Mixer(module=ModuleSpec(module=DeltaNet, params={"sizes": sizes}))
 
 
-def layer_spec(
-    mixer: Mixer,
-    linears: Linears | None = None,
-    *,
-    routing: Routing | None = None,
-    form: ExpertForm | None = None,
-) -> ModuleSpec:
-    """One pre-norm decoder layer; a norm that feeds one linear layer is fused in front of it.
+@dataclass(frozen=True)
+class Mixture:
+    """Experts in the place of a dense MLP: how tokens choose them, and what each computes."""
 
-    `routing`: of experts in the place of the dense MLP. `form`: theirs, if it is not the usual one.
-    """
-    has_experts = routing is not None
+    routing: Routing
+    form: ExpertForm
+
+
+def layer_spec(mixer: Mixer, linears: Linears, mixture: Mixture | None) -> ModuleSpec:
+    """One pre-norm decoder layer; a norm that feeds one linear layer is fused in front of it."""
     return ModuleSpec(
-        module=SparseLayer if has_experts else TransformerLayer,
+        module=SparseLayer if mixture else TransformerLayer,
         submodules=TransformerLayerSubmodules(
             input_layernorm=IdentityOp if mixer.fuses_norm else Norm,
             self_attention=mixer.module,
             self_attn_bda=get_bias_dropout_add,
-            pre_mlp_layernorm=Norm if has_experts else IdentityOp,
-            mlp=_experts(routing, form or ExpertForm()) if routing else _mlp(linears or Linears()),
+            pre_mlp_layernorm=Norm if mixture else IdentityOp,
+            mlp=_experts(mixture) if mixture else _mlp(linears),
             mlp_bda=get_bias_dropout_add,
         ),
     )
@@ -138,14 +136,14 @@ def _mlp(linears: Linears) -> ModuleSpec:
     )
 
 
-def _experts(routing: Routing, form: ExpertForm) -> ModuleSpec:
+def _experts(mixture: Mixture) -> ModuleSpec:
     shared = MLPSubmodules(linear_fc1=InputLinear, linear_fc2=OutputLinear)
     return ModuleSpec(
         module=MoELayer,
         submodules=MoESubmodules(
-            experts=ModuleSpec(module=Experts, params={"form": form}),
+            experts=ModuleSpec(module=Experts, params={"form": mixture.form}),
             shared_experts=ModuleSpec(module=SharedExperts, submodules=shared),
-            router=partial(Router, routing=routing),
+            router=partial(Router, routing=mixture.routing),
         ),
     )
 
@@ -153,22 +151,20 @@ def _experts(routing: Routing, form: ExpertForm) -> ModuleSpec:
 def block_spec(
     config: TransformerConfig,
     mixer: Callable[[int], Mixer],
-    linears: Linears | None = None,
-    vp_stage: int | None = None,
-    *,
-    routing: Routing | None = None,
-    form: ExpertForm | None = None,
+    linears: Linears,
+    mixture: Mixture | None,
+    vp_stage: int | None,
 ) -> TransformerBlockSubmodules:
     """The layers that this pipeline stage builds, and the final norm, which the last stage applies.
 
-    `mixer`: of the layer of that number in the model, from 0. With `routing`, `config.moe_layer_freq` says of
-    each layer of the model whether it has experts, and `form` what they are like.
+    `mixer`: of the layer of that number in the model, from 0. `config.moe_layer_freq` says of
+    each layer of the model whether it has a `mixture`.
     """
     count = get_num_layers_to_build(config, vp_stage=vp_stage)
     first = get_transformer_layer_offset(config, vp_stage=vp_stage)
-    sparse = [False] * count if routing is None else config.moe_layer_freq[first : first + count]
+    sparse = config.moe_layer_freq[first : first + count] if mixture else [False] * count
     layers = [
-        layer_spec(mixer(first + place), linears, routing=routing if has_experts else None, form=form)
+        layer_spec(mixer(first + place), linears, mixture if has_experts else None)
         for place, has_experts in enumerate(sparse)
     ]
     return TransformerBlockSubmodules(layer_specs=layers, layer_norm=Norm)

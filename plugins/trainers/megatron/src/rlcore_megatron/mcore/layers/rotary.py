@@ -27,12 +27,11 @@ class Rotary:
     growth: tuple[float, int] | None = None
 
     @classmethod
-    def of(
-        cls, hf_config: PretrainedConfig, kind: str, device: torch.device, *, interleaved: bool = False
-    ) -> Rotary:
-        """The frequencies of rope type `kind`: "default" or a key of transformers' ROPE_INIT_FUNCTIONS."""
-        if kind == "default":
-            heads, rope = hf_config.num_attention_heads, hf_config.rope_parameters
+    def of(cls, hf_config: PretrainedConfig, device: torch.device, *, interleaved: bool = False) -> Rotary:
+        """The frequencies of its `rope_type`: "default" or a key of transformers' ROPE_INIT_FUNCTIONS."""
+        rope = hf_config.rope_parameters
+        if (kind := rope["rope_type"]) == "default":
+            heads = hf_config.num_attention_heads
             size = getattr(hf_config, "head_dim", None) or hf_config.hidden_size // heads
             size = int(size * rope.get("partial_rotary_factor", 1.0))
             steps = torch.arange(0, size, 2, dtype=torch.int64).float() / size
