@@ -23,7 +23,7 @@ from unittest import SkipTest
 from rlcore.api.errors import ConfigError
 from rlcore.api.generation import ClosableGenerator, Generator, GroupGenerator
 from rlcore.api.types import GenerationStatus, Prompt, Sample, Sampling
-from rlcore.rollout.context import UNBOUNDED, EngineContext
+from rlcore.rollout.context import EngineContext
 from rlcore.rollout.generators import build_generator, check_samples
 from rlcore_testing.conformance import Conformance, Subject, same
 from rlcore_testing.samples import sample_of
@@ -261,9 +261,7 @@ class GeneratorConformance(Conformance):
     def _continuing(self, engine: TokenEngine) -> tuple[RequestGate, ContinuingContext]:
         gate = RequestGate([engine])
         sampling, reward = self._sampling, CountingReward()
-        return gate, ContinuingContext(
-            engine, engine.tokenizer, sampling, reward, gate, {}, context_length=UNBOUNDED
-        )
+        return gate, ContinuingContext(engine, engine.tokenizer, sampling, reward, requests=gate, notes={})
 
 
 async def _close(generator: Generator) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
-from rlcore import Completion, EngineContext, GenerationClient, GroupScorer, Request, Sampling, Tokenizer
+from rlcore import Completion, EngineContext, GenerationClient, Request
 from rlcore_machine import together
 from rlcore_toolkit.partial import INTERRUPTED, Partial, RequestKey, join, request_key, without_unread_text
 
@@ -63,48 +63,38 @@ class RequestGate:
                 self._idle.set()
 
 
+@dataclass(eq=False)
 class ContinuingContext(EngineContext):
     """The context of a group whose requests may be interrupted without the generator noticing.
 
-    Everything that the engine samples is kept in `notes`. When a group is generated again, what is there is
-    not sampled again. An interrupted completion continues as a new request, whose prompt ends with
-    the tokens so far.
+    `requests` lets each through. Everything that the engine samples is kept in `notes`. When a group is
+    generated again, what is there is not sampled again. An interrupted completion continues as a new request,
+    whose prompt ends with the tokens so far.
     """
 
-    def __init__(
-        self,
-        client: GenerationClient,
-        tokenizer: Tokenizer,
-        sampling: Sampling,
-        scorer: GroupScorer,
-        gate: RequestGate,
-        notes: MutableMapping[RequestKey, Partial],
-        *,
-        context_length: int,
-    ) -> None:
-        super().__init__(client, tokenizer, sampling, scorer, context_length=context_length)
-        self._requests = gate
-        self._notes = notes
+    _: KW_ONLY
+    requests: RequestGate
+    notes: MutableMapping[RequestKey, Partial]
 
     async def generate(self, request: Request) -> Sequence[Completion]:
         """The completions of a request, in as many pieces as it takes."""
         key = request_key(request)
-        if key not in self._notes:
+        if key not in self.notes:
             completions, is_interrupted = await self._ask(request)
             if not is_interrupted and any(
                 completion.finish_reason == INTERRUPTED for completion in completions
             ):
                 return completions  # ended by someone else, whose reasons are the generator's to judge
             partial = tuple(map(without_unread_text, completions))
-            self._notes[key] = Partial(request=request, completions=partial)
+            self.notes[key] = Partial(request=request, completions=partial)
         await together(self._finish(request, index) for index in range(request.n))
-        return self._notes[key].completions
+        return self.notes[key].completions
 
     async def _finish(self, request: Request, index: int) -> None:
         """Go on with one sample of a noted request until it ends by itself."""
         key, sampling = request_key(request), request.sampling
         while True:
-            completion = self._notes[key].completions[index]
+            completion = self.notes[key].completions[index]
             if completion.finish_reason != INTERRUPTED:
                 return
             length = len(completion.token_ids)
@@ -118,14 +108,14 @@ class ContinuingContext(EngineContext):
             )
             (rest,), is_interrupted = await self._ask(continuation)
             joined = join(completion, rest, self.decode, sampling.stop)
-            siblings = list(self._notes[key].completions)  # they have gone on meanwhile
+            siblings = list(self.notes[key].completions)  # they have gone on meanwhile
             siblings[index] = without_unread_text(joined) if is_interrupted else joined
-            self._notes[key] = replace(self._notes[key], completions=tuple(siblings))
+            self.notes[key] = replace(self.notes[key], completions=tuple(siblings))
             if joined.finish_reason == INTERRUPTED and not is_interrupted:
                 return
 
     async def _ask(self, request: Request) -> tuple[tuple[Completion, ...], bool]:
         """The engine's answers, and whether the gate was closed on them."""
-        async with self._requests.request() as is_interrupted:
+        async with self.requests.request() as is_interrupted:
             completions = await super().generate(request)
             return tuple(completions), is_interrupted()

@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer, Request
@@ -166,16 +166,15 @@ def sampling_of(run: RunConfig, evaluation: EvalConfig | None = None) -> Samplin
 
 
 class ContextBase(ABC):
-    """The part of a `GenerationContext` that is the same wherever its requests go."""
+    """The part of a `GenerationContext` that is the same wherever its requests go.
 
-    def __init__(self, tokenizer: Tokenizer, sampling: Sampling, context_length: int) -> None:
-        """`tokenizer`: the model's. `sampling`: how this rollout samples.
+    `tokenizer`: the model's. `sampling`: how this rollout samples. `context_length`: tokens of prompt and
+    response together that engine and trainer take.
+    """
 
-        `context_length`: tokens of prompt and response together that engine and trainer take.
-        """
-        self.tokenizer = tokenizer
-        self.sampling = sampling
-        self.context_length = context_length
+    tokenizer: Tokenizer
+    sampling: Sampling
+    context_length: int
 
     @abstractmethod
     async def generate(self, request: Request) -> Sequence[Completion]:
@@ -206,41 +205,34 @@ class ContextBase(ABC):
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
 
+@dataclass(eq=False)
 class EngineContext(ContextBase):
     """The `GenerationContext` of one group. One engine answers all its requests, and may share prefixes.
 
     If it was made with a `gate`, call `close` once the group is generated.
     """
 
-    def __init__(
-        self,
-        client: GenerationClient,
-        tokenizer: Tokenizer,
-        sampling: Sampling,
-        scorer: GroupScorer,
-        gate: StartBarrier | None = None,
-        *,
-        context_length: int = UNBOUNDED,
-    ) -> None:
-        super().__init__(tokenizer, sampling, context_length)
-        self._client = client
-        self._scorer = scorer
-        self._gate = gate
+    client: GenerationClient
+    tokenizer: Tokenizer
+    sampling: Sampling
+    scorer: GroupScorer
+    gate: StartBarrier | None = None
+    context_length: int = field(default=UNBOUNDED, kw_only=True)
 
     async def generate(self, request: Request) -> Sequence[Completion]:
         """The engine's completions."""
-        gate, self._gate = self._gate, None
+        gate, self.gate = self.gate, None
         # The first request alone: when later ones are made depends on what came back.
         if gate is not None:
             request = replace(request, session=await gate.join())
-        return await self._client.generate(request)
+        return await self.client.generate(request)
 
     def close(self) -> None:
         """The group is generated. Other groups need not wait for its first request any more."""
-        gate, self._gate = self._gate, None
+        gate, self.gate = self.gate, None
         if gate is not None:
             gate.leave()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of one group, scored by the run's reward."""
-        return await self._scorer.score(samples)
+        return await self.scorer.score(samples)

@@ -19,7 +19,7 @@ class Context(ContextBase):
     """Answers from a list and remembers what it was asked."""
 
     def __init__(self, *reasons: str) -> None:
-        super().__init__(ByteTokenizer(), Sampling(max_tokens=4), context_length=99)
+        self.tokenizer, self.sampling, self.context_length = ByteTokenizer(), Sampling(max_tokens=4), 99
         self._reasons = list(reasons)
         self.asked: list[tuple[tuple[int, ...], int, int, str]] = []
 

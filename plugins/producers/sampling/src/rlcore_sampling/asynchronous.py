@@ -122,8 +122,8 @@ class AsynchronousRollouts(SamplingProducer):
                 self._engines.tokenizer,
                 sampling,
                 self._pipeline.groups.scorer,
-                self._gate,
-                self._buffer.notes(draw.group_id),
+                requests=self._gate,
+                notes=self._buffer.notes(draw.group_id),
                 context_length=self._engines.context_length,
             )
 
