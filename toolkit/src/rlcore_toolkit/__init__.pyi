@@ -288,6 +288,7 @@ from .tool_calls import (
     tool_format as tool_format,
 )
 from .trajectory import (
+    ChatTrajectory as ChatTrajectory,
     Trajectory as Trajectory,
     answered as answered,
     turn_seed as turn_seed,

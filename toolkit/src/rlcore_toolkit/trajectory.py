@@ -8,6 +8,7 @@ from rlcore import (
     Completion,
     GenerationContext,
     GenerationStatus,
+    Messages,
     PackedFlags,
     PackedFloats,
     PackedInts,
@@ -15,7 +16,9 @@ from rlcore import (
     Span,
     TokenFloats,
     TokenIds,
+    Tools,
 )
+from rlcore_toolkit.chats import render_prompt, render_suffix
 
 
 def answered(sample: Sample, completion: Completion) -> Sample:
@@ -112,6 +115,36 @@ class Trajectory:
             log_probs=sample.log_probs + log_probs,
             spans=_joined(sample, spans),
         )
+
+
+class ChatTrajectory(Trajectory):
+    """The same for a chat, whose template writes the messages between the answers."""
+
+    def __init__(
+        self, ctx: GenerationContext, sample: Sample, more: Messages = (), tools: Tools = ()
+    ) -> None:
+        """`more`: messages behind those of the prompt. They and the `tools` count towards the limit."""
+        prompt = sample.prompt
+        assert not isinstance(prompt.text, str), "the prompt is a chat"
+        self._chat, self._tools = [*prompt.text, *more], tools
+        ids = sample.prompt_ids
+        if more or tools:
+            ids = render_prompt(ctx.tokenizer, self._chat, tools, prompt.chat_template_kwargs)
+        super().__init__(ctx, replace(sample, prompt_ids=ids), used=len(ids) - len(sample.prompt_ids))
+
+    def go_on(self, done: Completion, new: Messages) -> bool:
+        """Add `new` messages behind the answer `done`. False: there is no room for them."""
+        self._chat.append({"role": "assistant", "content": done.text})
+        ids = render_suffix(
+            self._ctx.tokenizer,
+            self._chat,
+            new,
+            sampled=done.token_ids,
+            tools=self._tools,
+            options=self._sample.prompt.chat_template_kwargs,
+        )
+        self._chat += new
+        return self.observe(ids)
 
 
 def turn_seed(seed: int, turn: int) -> int:

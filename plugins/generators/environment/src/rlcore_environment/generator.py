@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from rlcore import (
-    Completion,
     ConfigError,
     GenerationContext,
     GenerationStatus,
@@ -21,7 +20,7 @@ from rlcore import (
 from rlcore_environment.config import EnvironmentConfig, TurnsConfig
 from rlcore_environment.protocol import TURNS, ClosableEnvironment, Environment, FinishingEnvironment, Step
 from rlcore_environment.source import VERIFIERS
-from rlcore_toolkit import Trajectory, call_in_thread, load_object, render_prompt, render_suffix
+from rlcore_toolkit import ChatTrajectory, Trajectory, call_in_thread, load_object
 
 ADAPTERS = {"gymnasium": "GymnasiumEnvironment", "textarena": "TextArenaEnvironment"}
 PACKAGES = {"gymnasium": "gymnasium>=1.0", "textarena": "textarena>=0.7", "verifiers": VERIFIERS}
@@ -130,10 +129,15 @@ class EpisodeGenerator:
 
     async def _play(self, ctx: GenerationContext, sample: Sample, environment: Environment) -> Sample:
         first = await self._limited(environment.reset(sample), self._config.reset_timeout, "reset")
-        talk = _Talk(ctx, sample, self._config.observation)
-        if (first and not talk.begin(first)) or not talk.trajectory.room:
+        if isinstance(sample.prompt.text, str):
+            trajectory = Trajectory(ctx, sample)
+            fits = not first or self._write(ctx, trajectory, first)
+        else:
+            trajectory = ChatTrajectory(ctx, sample, [_user(first)] if first else [])
+            fits = True
+        if not fits or trajectory.room <= 0:
             raise FailedError("no_room")
-        episode, trajectory = Episode(), talk.trajectory
+        episode = Episode()
         while trajectory.turns < self._config.max_turns and trajectory.room:
             done = await trajectory.answer(self._config.max_turn_tokens)
             episode.text = done.text
@@ -145,11 +149,19 @@ class EpisodeGenerator:
                 cut = step.truncated or (done.finish_reason == "length" and not trajectory.room)
                 status = GenerationStatus.TRUNCATED if cut else GenerationStatus.COMPLETED
                 return _ended(trajectory, episode, status)
-            if not talk.observe(done, step.observation):
+            if isinstance(trajectory, ChatTrajectory):
+                fits = trajectory.go_on(done, [_user(step.observation)])
+            else:
+                fits = self._write(ctx, trajectory, step.observation)
+            if not fits:
                 break
         if isinstance(environment, FinishingEnvironment) and episode.turns:
             episode.amend(await self._limited(environment.finish(), self._config.step_timeout, "step"))
         return _ended(trajectory, episode, GenerationStatus.TRUNCATED)
+
+    def _write(self, ctx: GenerationContext, trajectory: Trajectory, observation: str) -> bool:
+        """Add an observation to a text; False: there is no room for it."""
+        return trajectory.observe(ctx.encode(self._config.observation.replace("{observation}", observation)))
 
     async def _limited(self, awaitable: Awaitable[T], limit: float, what: str) -> T:
         """`awaitable` within `limit` seconds; what goes wrong is a `FailedError`, and a log line once."""
@@ -182,41 +194,8 @@ class EnvironmentGenerator(EpisodeGenerator):
         super().__init__(config, factory(config), config.environment)
 
 
-class _Talk:
-    """How observations follow: by the chat template, or as text."""
-
-    def __init__(self, ctx: GenerationContext, sample: Sample, pattern: str) -> None:
-        self._ctx = ctx
-        self._pattern = pattern
-        self._chat: list[dict[str, Json]] | None = None
-        if not isinstance(sample.prompt.text, str):
-            self._chat = [dict(message) for message in sample.prompt.text]
-        self._sample = sample
-        self.trajectory = Trajectory(ctx, sample)
-
-    def begin(self, observation: str) -> bool:
-        """The first observation: the rest of a text, or a message at the end of the chat's prompt."""
-        if self._chat is None:
-            return self.trajectory.observe(self._ctx.encode(self._framed(observation)))
-        self._chat.append({"role": "user", "content": observation})
-        ids = render_prompt(self._ctx.tokenizer, self._chat, options=self._sample.prompt.chat_template_kwargs)
-        more = len(ids) - len(self._sample.prompt_ids)
-        self.trajectory = Trajectory(self._ctx, replace(self._sample, prompt_ids=ids), used=more)
-        return self.trajectory.room > 0
-
-    def observe(self, done: Completion, observation: str) -> bool:
-        """What follows the answer `done`; False: there is no room for it."""
-        if self._chat is None:
-            return self.trajectory.observe(self._ctx.encode(self._framed(observation)))
-        new: dict[str, Json] = {"role": "user", "content": observation}
-        self._chat.append({"role": "assistant", "content": done.text})
-        options = self._sample.prompt.chat_template_kwargs
-        ids = render_suffix(self._ctx.tokenizer, self._chat, [new], sampled=done.token_ids, options=options)
-        self._chat.append(new)
-        return self.trajectory.observe(ids)
-
-    def _framed(self, observation: str) -> str:
-        return self._pattern.replace("{observation}", observation)
+def _user(content: str) -> dict[str, Json]:
+    return {"role": "user", "content": content}
 
 
 def _ended(trajectory: Trajectory, episode: Episode, status: GenerationStatus) -> Sample:

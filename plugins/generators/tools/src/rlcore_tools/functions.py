@@ -11,7 +11,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 
 from rlcore import ConfigError, Json, first_line
 from rlcore_toolkit import call_in_thread, load_object
-from rlcore_tools.toolbox import BadCallError
+from rlcore_tools.toolbox import BadCallError, schema_of
 
 _PARAMETER = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 """A line `name: text` or `name (type): text`, and those that go on with it."""
@@ -29,14 +29,8 @@ class FunctionTool:
         self.name = function.__name__
         self._function = function
         self._arguments = _model(name, function)
-        self.schema: Mapping[str, Json] = {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": _description(function),
-                "parameters": _plain(self._arguments.model_json_schema()),
-            },
-        }
+        parameters = _plain(self._arguments.model_json_schema())
+        self.schema = schema_of(self.name, _description(function), parameters)
 
     async def call(self, arguments: Mapping[str, Json]) -> str:
         """The function's result as text."""

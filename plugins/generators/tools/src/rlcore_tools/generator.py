@@ -8,25 +8,21 @@ from itertools import islice
 
 from rlcore import (
     CHECKED_AHEAD,
-    Completion,
     DataError,
     GenerationContext,
     GenerationStatus,
     Json,
-    Messages,
     Prompt,
     Sample,
     Tokenizer,
     template_text,
 )
 from rlcore_toolkit import (
+    ChatTrajectory,
     ParsedToolCalls,
     ToolCall,
     ToolFormat,
-    Trajectory,
     parse_tool_calls,
-    render_prompt,
-    render_suffix,
     tool_format,
 )
 from rlcore_tools import functions
@@ -67,15 +63,11 @@ class Tools:
 
     async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
         """One trajectory. Raises `DataError` where the prompt is no chat, `ModelError` without a format."""
-        asked, how = _messages(sample.prompt), self._format(ctx.tokenizer)
-        box = await self._toolbox()
-        chat = [dict(message) for message in asked]
-        ids = render_prompt(ctx.tokenizer, chat, box.schemas, sample.prompt.chat_template_kwargs)
-        used = len(ids) - len(sample.prompt_ids)
-        if used >= ctx.sampling.max_tokens:
+        _check_chat(sample.prompt)
+        how, box = self._format(ctx.tokenizer), await self._toolbox()
+        trajectory, log, text = ChatTrajectory(ctx, sample, tools=box.schemas), Log(), ""
+        if trajectory.room <= 0:
             return replace(sample, status=GenerationStatus.FAILED, failure="no_room")
-        trajectory, log = Trajectory(ctx, replace(sample, prompt_ids=ids), used=used), Log()
-        text = ""
         while trajectory.turns < self._config.max_turns and trajectory.room:
             done = await trajectory.answer(self._config.max_turn_tokens)
             text = done.text
@@ -88,7 +80,8 @@ class Tools:
             if not parsed.calls and not parsed.malformed:
                 return _ended(trajectory, log, text, GenerationStatus.COMPLETED)
             results = await self._called(box, parsed, log)
-            if not trajectory.observe(_suffix(ctx, sample.prompt, chat, done, results, box)):
+            told = [{"role": "tool", "content": result.text} for result in results]
+            if not trajectory.go_on(done, told):
                 break
         return _ended(trajectory, log, text, GenerationStatus.TRUNCATED)
 
@@ -96,7 +89,7 @@ class Tools:
         """Raises what `generate` would, for the first `CHECKED_AHEAD` prompts."""
         self._format(tokenizer)
         for prompt in islice(prompts, CHECKED_AHEAD):
-            _messages(prompt)
+            _check_chat(prompt)
 
     async def close(self) -> None:
         """End the servers."""
@@ -130,39 +123,15 @@ class Tools:
         return [*results, *beyond, *wrong]
 
 
-def _messages(prompt: Prompt) -> Messages:
+def _check_chat(prompt: Prompt) -> None:
     if isinstance(prompt.text, str):
         raise DataError(
             f"The prompt {prompt.prompt_id!r} is a text, and --generator tools needs a chat; expected "
             "messages, or --source.chat-template."
         )
-    return prompt.text
 
 
-def _suffix(
-    ctx: GenerationContext,
-    prompt: Prompt,
-    chat: list[dict[str, Json]],
-    done: Completion,
-    results: Sequence[Result],
-    box: Toolbox,
-) -> tuple[int, ...]:
-    """The tokens that tell the results; `chat` goes on with the answer and with them."""
-    chat.append({"role": "assistant", "content": done.text})
-    told = [{"role": "tool", "content": result.text} for result in results]
-    ids = render_suffix(
-        ctx.tokenizer,
-        chat,
-        told,
-        sampled=done.token_ids,
-        tools=box.schemas,
-        options=prompt.chat_template_kwargs,
-    )
-    chat += told
-    return ids
-
-
-def _ended(trajectory: Trajectory, log: Log, text: str, status: GenerationStatus) -> Sample:
+def _ended(trajectory: ChatTrajectory, log: Log, text: str, status: GenerationStatus) -> Sample:
     metrics = {
         "turns": float(trajectory.turns),
         "tool_calls": float(len(log.calls)),

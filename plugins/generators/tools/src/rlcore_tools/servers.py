@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore import Json, MissingPackageError, PluginError
-from rlcore_tools.toolbox import BadCallError
+from rlcore_tools.toolbox import BadCallError, schema_of
 
 
 class ServerTool:
@@ -18,14 +18,7 @@ class ServerTool:
 
     def __init__(self, server: Server, tool: Any) -> None:
         self.name: str = tool.name
-        self.schema: Mapping[str, Json] = {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description or "",
-                "parameters": tool.input_schema,
-            },
-        }
+        self.schema = schema_of(tool.name, tool.description or "", tool.input_schema)
         self._server = server
 
     async def call(self, arguments: Mapping[str, Json]) -> str:

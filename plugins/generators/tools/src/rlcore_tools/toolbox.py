@@ -48,6 +48,14 @@ class Tool(Protocol):
         """The result. Raises `BadCallError` for arguments that it does not take."""
 
 
+def schema_of(name: str, description: str, parameters: Json) -> Mapping[str, Json]:
+    """The schema of a tool. `parameters`: the JSON schema of its arguments."""
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
 class Toolbox:
     """Calls tools by name, each within `timeout` seconds; a result is at most `most` characters."""
 
