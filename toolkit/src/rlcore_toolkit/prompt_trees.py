@@ -1,7 +1,5 @@
 """Where the tokens of samples stand in a pack that computes a prompt once for all samples of its group."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

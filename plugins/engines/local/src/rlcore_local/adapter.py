@@ -1,7 +1,5 @@
 """An adapter beside the weights that the server loaded: https://arxiv.org/abs/2106.09685."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """A decoder whose rows are of several policies, each of which has a model of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch

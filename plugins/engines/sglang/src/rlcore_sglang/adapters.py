@@ -3,8 +3,6 @@
 Read in SGLang 0.5.12 and 0.5.23 (`sglang.srt.lora`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF001
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A model's checkpoint: each rank writes the parts that it holds, and any number of ranks reads them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """From a checkpoint to a Hugging Face directory, one tensor at a time."""
 
-from __future__ import annotations
-
 from itertools import chain
 from pathlib import Path
 

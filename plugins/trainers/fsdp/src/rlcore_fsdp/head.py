@@ -1,7 +1,5 @@
 """The output layer: from hidden states to log-probs, a chunk of the vocabulary's logits at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

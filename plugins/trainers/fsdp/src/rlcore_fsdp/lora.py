@@ -1,7 +1,5 @@
 """An adapter of PEFT in a model of transformers: https://arxiv.org/abs/2106.09685."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Weights in NF4, four bits a number, as bitsandbytes makes them."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """AdamW on the parts of the parameters that a rank holds, in fp32, and the norm of all gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

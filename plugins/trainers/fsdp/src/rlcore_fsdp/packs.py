@@ -1,7 +1,5 @@
 """A micro-batch as the model reads it: a pack, or a row for each sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

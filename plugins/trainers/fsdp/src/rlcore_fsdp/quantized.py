@@ -1,7 +1,5 @@
 """Frozen weights in fewer bits: https://arxiv.org/abs/2305.14314."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol

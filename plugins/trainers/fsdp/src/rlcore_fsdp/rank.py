@@ -1,7 +1,5 @@
 """A train worker that has joined the others, and the models on it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The part of a parameter that a rank holds: FSDP2 shards the first dimension."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 

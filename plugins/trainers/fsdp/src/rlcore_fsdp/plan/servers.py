@@ -1,7 +1,5 @@
 """What engines on the trainer's GPUs need."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

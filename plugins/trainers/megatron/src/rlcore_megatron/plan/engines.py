@@ -1,7 +1,5 @@
 """What an engine needs on each of its GPUs, in bytes: weights, and the KV cache of what it is asked for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

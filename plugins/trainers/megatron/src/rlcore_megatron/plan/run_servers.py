@@ -1,7 +1,5 @@
 """From the TOML of a run to its servers: engines, in groups or not, and models that it never trains."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
