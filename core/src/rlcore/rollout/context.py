@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeVar
 
 from rlcore.api.generation import Completion, GenerationClient, GroupScorer, Request
@@ -65,30 +65,24 @@ UNBOUNDED = 2**31
 """A context length for engines without a limit."""
 
 
+@dataclass(eq=False)
 class Engines:
     """All engines. Their clients allow at most `concurrency` requests in flight for each.
 
-    The place of a group in the round decides its engine, not the load, so that a run can be repeated.
+    The place of a group in the round decides its engine, not the load, so that a run can be repeated. `name`:
+    a prefix for session names, which distinguishes them from others on the same engines.
     """
 
-    def __init__(
-        self,
-        clients: Sequence[GenerationClient],
-        tokenizer: Tokenizer,
-        concurrency: int,
-        *,
-        name: str = "",
-        context_length: int = UNBOUNDED,
-    ) -> None:
-        """`name`: a prefix for session names, which distinguishes them from others on the same engines."""
-        assert clients, "a run has at least one engine"
-        self._name = name
-        self.clients = tuple(clients)
-        self.tokenizer = tokenizer
-        self.context_length = context_length
-        self._concurrency = concurrency
-        self._ends = tuple(end.token_id for end in turn_ends(tokenizer))
-        self._rounds = 0
+    clients: Sequence[GenerationClient]
+    tokenizer: Tokenizer
+    concurrency: int
+    _: KW_ONLY
+    name: str = ""
+    context_length: int = UNBOUNDED
+
+    def __post_init__(self) -> None:
+        assert self.clients, "a run has at least one engine"
+        self._ends, self._rounds = tuple(end.token_id for end in turn_ends(self.tokenizer)), 0
 
     def client_of(self, group_id: int) -> GenerationClient:
         """The engine that answers all of a group."""
@@ -113,7 +107,7 @@ class Engines:
         """
         samplings = [replace(each, stop_token_ids=(*each.stop_token_ids, *self._ends)) for each in samplings]
         # An engine begins a session when all its requests are there: one without a free slot would stop it.
-        width = self._concurrency // len(samplings) * len(self.clients)
+        width = self.concurrency // len(samplings) * len(self.clients)
         turn = width if in_step and width > 0 else max(len(draws), 1)
         results: list[T] = []
         for start in range(0, len(draws), turn):
@@ -130,7 +124,7 @@ class Engines:
         engines = len(self.clients)
         gates = [
             # As many members as this engine gets contexts of the turn.
-            StartBarrier(f"{self._name}{self._rounds}", len(range(place, count, engines)) * len(samplings))
+            StartBarrier(f"{self.name}{self._rounds}", len(range(place, count, engines)) * len(samplings))
             if in_step
             else None
             for place in range(engines)
@@ -217,7 +211,8 @@ class EngineContext(ContextBase):
     sampling: Sampling
     scorer: GroupScorer
     gate: StartBarrier | None = None
-    context_length: int = field(default=UNBOUNDED, kw_only=True)
+    _: KW_ONLY
+    context_length: int = UNBOUNDED
 
     async def generate(self, request: Request) -> Sequence[Completion]:
         """The engine's completions."""

@@ -107,7 +107,7 @@ class Evaluator:
             [Draw(group_id=row, prompt=prompt, epoch=0) for row, prompt in enumerate(evaluation.prompts)],
             make,
             [evaluation.sampling],
-            pipeline.scorer,
+            pipeline.rewards,
             # A barrier holds one request for each context, the first. A generator that makes the samples of a
             # group one by one sends several.
             in_step=pipeline.by_group and self.in_step,

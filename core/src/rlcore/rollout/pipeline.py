@@ -5,7 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rlcore.api.errors import DataError, PluginError
 from rlcore.api.generation import GenerationContext, Generator, GroupGenerator, GroupScorer
@@ -28,27 +28,22 @@ TIMED_OUT = "timed_out"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, kw_only=True)
 class GroupPipeline:
-    """Makes the samples of a draw, and their scores: for rollouts and for evaluations."""
+    """Makes the samples of a draw, and their scores: for rollouts and for evaluations.
 
-    def __init__(
-        self,
-        *,
-        run: RunConfig,
-        encoder: PromptEncoder,
-        generator: Generator,
-        rewards: GroupScorer,
-        vocabulary: int | None = None,
-    ) -> None:
-        """`vocabulary`: of the model, whose token ids are below it; None: not known."""
-        self._run = run
-        self._encoder = encoder
-        self._generator = generator
-        self._name = name_of(generator)
-        self._group_generator = generator if isinstance(generator, GroupGenerator) else None
-        self._vocabulary = vocabulary
-        self._header = answer_header(encoder.tokenizer)
-        self.scorer = rewards
+    `vocabulary`: of the model, whose token ids are below it; None: not known.
+    """
+
+    run: RunConfig
+    encoder: PromptEncoder
+    generator: Generator
+    rewards: GroupScorer
+    vocabulary: int | None = None
+
+    def __post_init__(self) -> None:
+        self._name, self._header = name_of(self.generator), answer_header(self.encoder.tokenizer)
+        self._group_generator = self.generator if isinstance(self.generator, GroupGenerator) else None
 
     @property
     def by_group(self) -> bool:
@@ -71,11 +66,11 @@ class GroupPipeline:
         """
 
         def fresh_of(ids: tuple[int, ...]) -> list[Sample]:
-            return new_samples(draw, ids, count=count, run_seed=self._run.seed, prefix=prefix)
+            return new_samples(draw, ids, count=count, run_seed=self.run.seed, prefix=prefix)
 
         try:
-            check_metadata([draw.prompt], self._run.data.metadata_columns)
-            fresh = fresh_of(self._encoder.encode(draw.prompt))
+            check_metadata([draw.prompt], self.run.data.metadata_columns)
+            fresh = fresh_of(self.encoder.encode(draw.prompt))
         except DataError as error:
             # Other groups of the round wait for the first request of this one, which never comes.
             ctx.close()
@@ -104,7 +99,7 @@ class GroupPipeline:
         bad = _unusable(trajectories)
         amiss = [*bad.values()]
         if bad:
-            retries = [retried(fresh[place], draw, run_seed=self._run.seed) for place in bad]
+            retries = [retried(fresh[place], draw, run_seed=self.run.seed) for place in bad]
             again, error = await self._generate(ctx, retries)
             for place, trajectory in zip(bad, again, strict=True):
                 trajectories[place] = trajectory
@@ -133,7 +128,7 @@ class GroupPipeline:
             return outcome
         statuses: list[RewardStatus] = []
         for _ in range(2):
-            samples = await self.scorer.score(outcome.group.samples)
+            samples = await self.rewards.score(outcome.group.samples)
             unscored = [sample for sample in samples if not _is_scored(sample)]
             statuses += [sample.reward_status for sample in unscored]
             if not unscored:
@@ -164,7 +159,7 @@ class GroupPipeline:
     ) -> tuple[list[list[Sample]], RefusedError | None]:
         """One call of the generator, within its time limit: for a group, or for a single sample."""
         try:
-            async with asyncio.timeout(self._run.limits.generator_timeout):
+            async with asyncio.timeout(self.run.limits.generator_timeout):
                 # Within the time limit: a TimeoutError that the generator raises itself is a crash of it, and
                 # not this limit.
                 with blamed(self._name):
@@ -172,7 +167,7 @@ class GroupPipeline:
                         group = await self._group_generator.generate_group(ctx, samples)
                         trajectories = [[sample] for sample in group]
                     else:
-                        result = await self._generator.generate(ctx, samples[0])
+                        result = await self.generator.generate(ctx, samples[0])
                         trajectories = [result if isinstance(result, list) else [result]]
         except RefusedError as error:
             return [[_failed(sample, "refused")] for sample in samples], error
@@ -185,8 +180,8 @@ class GroupPipeline:
             self._name,
             trajectories,
             samples,
-            vocabulary=self._vocabulary,
-            policies=self._run.policies,
+            vocabulary=self.vocabulary,
+            policies=self.run.policies,
         )
         if self._header:
             trajectories = [[self._with_answer(sample) for sample in parts] for parts in trajectories]
@@ -197,7 +192,7 @@ class GroupPipeline:
         ids, size = tuple(sample.response_ids), len(self._header)
         for end in range(len(ids), size - 1, -1):
             if ids[end - size : end] == self._header:
-                answer = self._encoder.tokenizer.decode(ids[end:], skip_special_tokens=True)
+                answer = self.encoder.tokenizer.decode(ids[end:], skip_special_tokens=True)
                 if sample.text.endswith(answer):
                     return sample.but(metadata={**sample.metadata, ANSWER_KEY: answer})
                 break

@@ -21,7 +21,7 @@ def given_producer(*, pairs: bool) -> OfflineProducer:
         for i in range(5)
     ]
     encoder = ResponseEncoder(PromptTokenizer(Digits(), 3), 3)
-    return OfflineProducer(run=RUN, cursor=PromptCursor(prompts, RUN.seed), encoder=encoder)
+    return OfflineProducer(RUN, PromptCursor(prompts, RUN.seed), encoder)
 
 
 async def steps(producer: OfflineProducer, done: int, last: int) -> list[Any]:
@@ -47,7 +47,7 @@ def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(caplog: pytest.Lo
     """As are those behind the ones that are checked before the run."""
     prompts = [Prompt(prompt_id=f"p{i}", text="0" * (4 - i % 2), responses=("1",)) for i in range(8)]
     encoder = ResponseEncoder(PromptTokenizer(Digits(), 3), 3)
-    rollout = OfflineProducer(run=RUN, cursor=PromptCursor(prompts, RUN.seed), encoder=encoder).rollout(1)
+    rollout = OfflineProducer(RUN, PromptCursor(prompts, RUN.seed), encoder).rollout(1)
     assert {group.prompt.prompt_id for group in rollout.groups} <= {"p1", "p3", "p5", "p7"}
     left_out = rollout.metrics["rollout/groups_dropped/unfit_prompt"]
     assert left_out == rollout.metrics["rollout/groups_dropped"] == len(caplog.messages) > 0

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from rlcore import (
     Cursor,
@@ -32,9 +33,10 @@ _log = logging.getLogger(__name__)
 def offline_producer(config: OfflineConfig, context: ProducerContext) -> Producer:
     """The producer of a run."""
     encoder = ResponseEncoder.of(context.encoder.tokenizer, context.run)
-    return OfflineProducer(run=context.run, cursor=context.cursor, encoder=encoder)
+    return OfflineProducer(context.run, context.cursor, encoder)
 
 
+@dataclass(eq=False)
 class OfflineProducer:
     """Takes the responses of `prompts_per_step` prompts for each step, in the cursor's order.
 
@@ -42,18 +44,10 @@ class OfflineProducer:
     """
 
     samples = False
-
-    def __init__(
-        self,
-        *,
-        run: RunConfig,
-        cursor: Cursor,
-        encoder: ResponseEncoder,
-    ) -> None:
-        self._run = run
-        self._encoder = encoder
-        self._cursor = cursor
-        self._next_group = 0
+    settings: RunConfig
+    cursor: Cursor
+    encoder: ResponseEncoder
+    next_group: int = 0
 
     def published(self, version: int) -> None:
         """Nothing to do: rollouts do not depend on the weights."""
@@ -75,19 +69,19 @@ class OfflineProducer:
 
     def state(self) -> dict[str, Json]:
         """The cursor as JSON."""
-        return {"cursor": self._cursor.state(), "next_group": self._next_group}
+        return {"cursor": self.cursor.state(), "next_group": self.next_group}
 
     def load(self, state: Mapping[str, Json]) -> None:
         """Go on where `state` was taken. Raises `CheckpointError` where the data are not the same."""
-        self._cursor.load(state["cursor"])
-        self._next_group = int(state["next_group"])
+        self.cursor.load(state["cursor"])
+        self.next_group = int(state["next_group"])
 
     def rollout(self, step: int) -> Rollout:
         """The groups of `step`. A prompt that cannot be encoded is replaced by the next one."""
         begin = time.perf_counter()
-        count, groups, dropped = self._run.data.prompts_per_step, list[Group](), 0
+        count, groups, dropped = self.settings.data.prompts_per_step, list[Group](), 0
         while len(groups) < count:  # it ends: the first prompts of each set were checked before the run
-            groups_taken = [self._group(*taken) for taken in self._cursor.take(count - len(groups))]
+            groups_taken = [self._group(*taken) for taken in self.cursor.take(count - len(groups))]
             groups += [group for group in groups_taken if group is not None]
             dropped += groups_taken.count(None)
         samples = [sample for group in groups for sample in group.samples]
@@ -96,16 +90,16 @@ class OfflineProducer:
             "rollout/groups": len(groups),
             "rollout/groups_dropped": dropped,
             **({f"rollout/groups_dropped/{UNFIT}": dropped} if dropped else {}),
-            **self._cursor.metrics(),
+            **self.cursor.metrics(),
             "time/rollout_s": time.perf_counter() - begin,
         }
         return Rollout(step=step, version=step - 1, groups=tuple(groups), metrics=metrics)
 
     def _group(self, prompt: Prompt, epoch: int) -> Group | None:
-        group_id = self._next_group
-        self._next_group += 1
+        group_id = self.next_group
+        self.next_group += 1
         try:
-            check_metadata([prompt], self._run.data.metadata_columns)
+            check_metadata([prompt], self.settings.data.metadata_columns)
             samples = self._samples(group_id, prompt)
         except DataError as error:
             _log.warning("%s It is left out.", error)
@@ -115,7 +109,7 @@ class OfflineProducer:
     def _samples(self, group_id: int, prompt: Prompt) -> tuple[Sample, ...]:
         return tuple(
             _sample(response, prompt, group_id, index)
-            for index, encoded in enumerate(self._encoder.encode_all(prompt))
+            for index, encoded in enumerate(self.encoder.encode_all(prompt))
             for response in encoded
         )
 

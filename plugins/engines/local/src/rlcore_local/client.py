@@ -54,9 +54,9 @@ class LocalClient(EngineClient):
         joint = self._sessions.get(name)
         if joint is None or not joint.takes_more:
             joint = self._sessions[name] = JointRequests(
-                self.url,
-                name,
-                partial(self._http.lines, GENERATE, timeout_s=self._timeout_s),
+                url=self.url,
+                name=name,
+                lines=partial(self._http.lines, GENERATE, timeout_s=self._timeout_s),
                 timeout_s=self._timeout_s,
                 slots=self._slots,
                 abort=self._end,

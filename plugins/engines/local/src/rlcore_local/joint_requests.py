@@ -21,40 +21,34 @@ class JointMember:
     )
 
 
+@dataclass(eq=False, kw_only=True)
 class JointRequests:
     """The requests of the session "NAME/N" to one server.
 
     When the last of the N has come they go out as one, in the order of their rid, and each has its answers as
     soon as its own samples have ended. What nobody waits for any more is not sent, or is aborted. A request
     whose sampling the server cannot read is refused with all of them.
+
+    `url`: of the server; `lines`: what it answers to a body, line by line. `slots`: the one request takes
+    one. `abort`: ends a request by its rid. `spawn`: makes a task, which the end of the client cancels.
+    Raises EngineError where `name` is not that of a session.
     """
 
-    def __init__(
-        self,
-        url: str,
-        name: str,
-        lines: Callable[[Mapping[str, Any]], AsyncGenerator[Any, None]],
-        *,
-        timeout_s: float,
-        slots: asyncio.Semaphore,
-        abort: Callable[[str], Awaitable[None]],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-    ) -> None:
-        """`url`: of the server; `lines`: what it answers to a body, line by line. `slots`: the one request
-        takes one. `abort`: ends a request by its rid. `spawn`: makes a task, which the end of the client
-        cancels. Raises EngineError where `name` is not that of a session.
-        """
-        prefix, _, size = name.rpartition("/")
+    url: str
+    name: str
+    lines: Callable[[Mapping[str, Any]], AsyncGenerator[Any, None]]
+    timeout_s: float
+    slots: asyncio.Semaphore
+    abort: Callable[[str], Awaitable[None]]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+    def __post_init__(self) -> None:
+        prefix, _, size = self.name.rpartition("/")
         if not prefix or not size.isdecimal() or int(size) < 1:
-            raise EngineError(f"A session is called {name!r}, expected NAME/N with a number of requests.")
-        self.name = name
-        self._url = url
-        self._lines = lines
-        self._slots = slots
-        self._abort = abort
-        self._spawn = spawn
+            raise EngineError(
+                f"A session is called {self.name!r}, expected NAME/N with a number of requests."
+            )
         self._size = int(size)
-        self._timeout_s = timeout_s
         self._members: list[JointMember] = []
         self._sending: asyncio.Task[None] | None = None
 
@@ -81,17 +75,17 @@ class JointRequests:
 
     def _send_if_all_came(self) -> None:
         if self._members and len(self._members) == self._size:
-            self._sending = self._spawn(self._send())
+            self._sending = self.spawn(self._send())
             self._sending.add_done_callback(self._sent)
 
     async def answers(self, member: JointMember) -> list[Any]:
         """The answers to the samples of one request. Raises EngineError."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await member.answers
         except TimeoutError as error:
             raise UnreachableError(
-                f"The engine at {self._url} did not answer {GENERATE} within {self._timeout_s:g} s."
+                f"The engine at {self.url} did not answer {GENERATE} within {self.timeout_s:g} s."
             ) from error
         finally:
             if member.answers.cancelled() and self._sending is not None:
@@ -99,21 +93,21 @@ class JointRequests:
 
     def close(self) -> None:
         """Nobody needs to wait for the others any more."""
-        self._fail(UnreachableError(f"The client of the engine at {self._url} was closed."))
+        self._fail(UnreachableError(f"The client of the engine at {self.url} was closed."))
 
     def _give_up(self, sending: asyncio.Task[None], member: JointMember) -> None:
         """Nobody waits for `member`: the server is told, or the connection is cut with the last one."""
         if self._is_left:
             sending.cancel()
         elif not sending.done():
-            self._spawn(self._end(member))
+            self.spawn(self._end(member))
 
     async def _end(self, member: JointMember) -> None:
         with contextlib.suppress(EngineError):
-            await self._abort(member.body["rid"])
+            await self.abort(member.body["rid"])
 
     async def _send(self) -> None:
-        async with self._slots:
+        async with self.slots:
             awaited = (member for member in self._members if not member.answers.done())
             # By id, not by arrival: the engine then computes the same batch in every run.
             members = sorted(awaited, key=lambda member: str(member.body["rid"]))
@@ -123,7 +117,7 @@ class JointRequests:
             if any(ADAPTER in member.body for member in members):
                 names.append(ADAPTER)
             differing = {name: [member.body.get(name, "") for member in members] for name in names}
-            lines = self._lines({**members[0].body, **differing})
+            lines = self.lines({**members[0].body, **differing})
             async with contextlib.aclosing(lines):
                 async for line in lines:
                     self._settle(members[line["index"]], line)
@@ -132,7 +126,7 @@ class JointRequests:
         if member.answers.done():
             return
         if "error" in line:
-            sentence = f"The engine at {self._url} refused {GENERATE}: {line['error']['message']}"
+            sentence = f"The engine at {self.url} refused {GENERATE}: {line['error']['message']}"
             member.answers.set_exception(RefusedError(sentence, 400))
         else:
             member.answers.set_result(line["answers"])
@@ -141,8 +135,8 @@ class JointRequests:
         """Fail the requests that got no answer."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, EngineError):
-            error = EngineError(f"The requests to the engine at {self._url} failed: {error!r}.")
-        self._fail(error or UnreachableError(f"The engine at {self._url} left a request unanswered."))
+            error = EngineError(f"The requests to the engine at {self.url} failed: {error!r}.")
+        self._fail(error or UnreachableError(f"The engine at {self.url} left a request unanswered."))
 
     def _fail(self, error: BaseException) -> None:
         for member in self._members:

@@ -121,7 +121,7 @@ class AsynchronousRollouts(SamplingProducer):
                 self._engines.client_of(draw.group_id),
                 self._engines.tokenizer,
                 sampling,
-                self._pipeline.groups.scorer,
+                self._pipeline.groups.rewards,
                 requests=self._gate,
                 notes=self._buffer.notes(draw.group_id),
                 context_length=self._engines.context_length,

@@ -62,7 +62,7 @@ class SynchronousRollouts(SamplingProducer):
                     draws,
                     make,
                     self._pipeline.samplings,
-                    self._pipeline.groups.scorer,
+                    self._pipeline.groups.rewards,
                     in_step=self._pipeline.groups.by_group,
                 )
                 generating += max(outcome.generated for outcome in outcomes) - started
