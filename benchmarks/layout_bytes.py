@@ -23,7 +23,6 @@ from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.plan.activations import Batch, saved
 from rlcore_megatron.plan.layout import Layout
 from rlcore_megatron.plan.memory import BYTES, states
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.activations import equal_samples, saved_bytes, state_bytes
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, make_experts, policy_loss
@@ -63,7 +62,7 @@ def main() -> None:
     facts = machine(args.threads)
     dense = make_model(args.work / "dense", layers=8, width=256, vocab=VOCAB_SIZE)
     sparse = make_experts(args.work / "experts", hidden_size=256, num_hidden_layers=4)
-    qwen = Part(name="qwen3", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    qwen = Part(name="qwen3", factory="rlcore_qwen.bridge:QwenBridge")
     glm = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge", config=Config())
     rows = [_row("dense", dense, qwen, *each) for each in DENSE]
     rows += [_row("experts", sparse, glm, *each) for each in SPARSE]

@@ -17,7 +17,6 @@ from rlcore_machine import keep_memory
 from rlcore_machine.network import free_port
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
-from rlcore_qwen.config import QwenConfig
 
 VOCAB = 512
 SAMPLES, TOKENS = 8, 256
@@ -30,7 +29,7 @@ class Ours:
     """rlcore."""
 
     def __init__(self, path: Path, dtype: str, tokens: torch.Tensor) -> None:
-        part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+        part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
         self.role = Role(ModelSpec(path=str(path), bridge=part, dtype=dtype), SETTINGS)
         rows, width = tokens.shape
         self.batch = TrainBatch(

@@ -673,11 +673,10 @@ def _role(path: Path, dtype: str, fields: dict[str, Any] | None = None, *, train
     from rlcore_machine.network import free_port
     from rlcore_megatron.mcore import parallel
     from rlcore_megatron.mcore.role.role import Role
-    from rlcore_qwen.config import QwenConfig
 
     if not distributed.is_initialized():
         parallel.start(0, 1, "127.0.0.1", free_port())
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     spec = ModelSpec(path=str(path), bridge=part, fields=fields or {}, dtype=dtype)
     return Role(spec, OptimizerSettings(lr=1e-5, clip_grad=1.0) if trains else None)
 

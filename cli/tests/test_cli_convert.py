@@ -91,12 +91,12 @@ def test_export_needs_a_run_and_a_new_folder(tmp_path: Path, capsys: pytest.Capt
 
 
 BRIDGE = '''
+from rlcore.api.config import Config
 from rlcore.api.hookspecs import hookimpl
 from rlcore.api.records import ModelFamily
 from rlcore_qwen.bridge import QwenBridge
-from rlcore_qwen.config import QwenConfig
 
-class Settings(QwenConfig):
+class Settings(Config):
     """Pickled by a name that only this file has."""
 
 class MineBridge(QwenBridge):

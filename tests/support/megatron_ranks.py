@@ -12,11 +12,10 @@ from rlcore import ModelSpec, OptimizerSettings, Part, TrainBatch, even_shares
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss, random_batch
 from rlcore_testing.trainer_ranks import weights_of
 
-QWEN: Part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+QWEN: Part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 OPTIMIZER = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5)
 """Its eps is well above the noise of tiny gradients, whose signs Adam would blow up to whole steps."""
 

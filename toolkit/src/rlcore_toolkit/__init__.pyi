@@ -178,7 +178,10 @@ from .planning.units import (
     size_text as size_text,
 )
 from .presets import (
+    TINY_DEEPSEEK as TINY_DEEPSEEK,
+    TINY_LATENT as TINY_LATENT,
     TINY_SIZES as TINY_SIZES,
+    TINY_SPARSE as TINY_SPARSE,
     TINY_SUGGESTS as TINY_SUGGESTS,
     write_tiny_model as write_tiny_model,
 )

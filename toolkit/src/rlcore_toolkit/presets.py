@@ -70,6 +70,52 @@ TINY_SIZES: Mapping[str, Any] = MappingProxyType(
 With tied embeddings or a narrower initialization, a model learns several times slower.
 """
 
+TINY_LATENT: Mapping[str, Any] = MappingProxyType(
+    {
+        **TINY_SIZES,
+        "num_key_value_heads": TINY_SIZES["num_attention_heads"],
+        "q_lora_rank": None,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 48,
+        "routed_scaling_factor": 1.0,
+    }
+)
+"""The same with latent attention and experts."""
+
+TINY_DEEPSEEK: Mapping[str, Any] = MappingProxyType(
+    {
+        **TINY_LATENT,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 8,
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+        "num_nextn_predict_layers": 0,
+        # SGLang reads these, which transformers does not
+        "moe_layer_freq": 1,
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+    }
+)
+"""The same with the router of DeepSeek-V3."""
+
+TINY_SPARSE: Mapping[str, Any] = MappingProxyType(
+    {
+        **TINY_DEEPSEEK,
+        "q_lora_rank": 48,
+        # so few that prompts and responses of the demo's tasks have more
+        "index_topk": 8,
+        "index_n_heads": 16,
+        "index_head_dim": 16,
+    }
+)
+"""The same with sparse attention."""
+
 
 Shapes = Iterable[tuple[str, tuple[int, ...]]]
 """The name and shape of each tensor, in the order in which random numbers are drawn for them."""

@@ -17,7 +17,6 @@ from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import adapter_tensors, hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.checkpoints import tensors_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
@@ -55,7 +54,7 @@ def _trained(
     """
     fields = check_fields(fields)
     parallel.start(rank, world, "127.0.0.1", port, **split(fields).layout)
-    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     model = ModelSpec(path=path, bridge=bridge, fields=fields)
     first, *more = specs
     role = Role(model, SETTINGS, adapter=first)
@@ -155,7 +154,7 @@ def test_training_goes_on_from_a_checkpoint_under_another_layout(
 def _dropped(rank: int, world: int, port: int, path: str) -> list[Tensor]:
     """Log-probs of a policy, twice, once it has trained with dropout and another policy has scored."""
     parallel.start(rank, world, "127.0.0.1", port)
-    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     model, adapter = ModelSpec(path=path, bridge=bridge), replace(MINE, dropout=0.5)
     role = Role(model, SETTINGS, adapter=adapter)
     other, batch = role.further(_spec(model, adapter)), random_batch(8)
@@ -177,7 +176,7 @@ def test_nothing_drops_out_of_a_policy_that_another_one_left_in_training(
 
 def _batched_products(rank: int, world: int, port: int, path: str) -> int:
     parallel.start(rank, world, "127.0.0.1", port)
-    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     role = Role(ModelSpec(path=path, bridge=bridge), SETTINGS, adapter=MINE)
     with torch.profiler.profile() as profile:
         role.train(random_batch(8), policy_loss, temperature=1.0, tokens_per_rank=40)

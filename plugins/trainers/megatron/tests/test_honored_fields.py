@@ -13,12 +13,11 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_megatron.source import table
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, weight_decay=0.1)
-QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 
 SAME: dict[str, Any] = {
     "deterministic_mode": True,

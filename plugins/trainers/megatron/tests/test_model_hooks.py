@@ -12,7 +12,6 @@ from rlcore_megatron.fields import RECOMPUTE, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
@@ -46,7 +45,7 @@ class Freezing(ModelHook):
 
 
 def _role(path: str, megatron: dict[str, Any], hooks: list[ModelHook]) -> Role:
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     return Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS, hooks=hooks)
 
 

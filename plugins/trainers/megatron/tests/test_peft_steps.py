@@ -27,7 +27,6 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import adapter_tensors
 from rlcore_megatron.testing.adapters import split_off
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.checkpoints import tensors_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, random_batch
@@ -37,7 +36,7 @@ from rlcore_toolkit import adapter_name, read_adapter, write_tiny_model
 EXACT = 1e-5
 STEPS = 10
 SETTINGS = OptimizerSettings(lr=1e-3, weight_decay=0.1)
-QWEN: Part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+QWEN: Part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 LATENT = Part(name="deepseek_v3", factory="rlcore_deepseek.bridge:DeepseekBridge")
 TENSOR = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 EXPERT = {**TENSOR, "expert_model_parallel_size": 2}

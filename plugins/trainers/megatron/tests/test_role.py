@@ -16,7 +16,6 @@ from rlcore_megatron.fields import check_fields
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch, shuffled
 
@@ -26,7 +25,7 @@ SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, weight_decay
 
 
 def _spec(path: str, dtype: str = "fp32", **megatron: Any) -> ModelSpec:
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     return ModelSpec(path=path, bridge=part, dtype=dtype, fields=megatron)
 
 

@@ -30,7 +30,6 @@ from rlcore_megatron.mcore.checkpoint.torch_dist import quiet
 from rlcore_megatron.mcore.rng import set_seed
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, make_qwen3, policy_loss, random_batch
 
@@ -45,7 +44,7 @@ def _start(
     rank: int, world: int, port: int, path: str, megatron: dict[str, Any], dtype: str = "fp32"
 ) -> Role:
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     return Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), SETTINGS)
 
 
@@ -262,7 +261,7 @@ def _refuses(rank: int, world: int, port: int, path: str, other: str, root: str)
 
 def _check_frozen(path: str, trained: Path, folder: Path) -> None:
     """A frozen role reads a trained one's weights; a trained one cannot continue from a frozen one."""
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     frozen = Role(ModelSpec(path=path, bridge=part), None)
     frozen.load(trained)
     frozen.save(folder)
@@ -280,7 +279,7 @@ def test_a_malicious_damaged_or_foreign_checkpoint_is_refused(
 def _written_beside(rank: int, world: int, port: int, path: str, folder: str) -> Any:
     """A role that is written by a thread, while it trains on."""
     parallel.start(rank, world, "127.0.0.1", port)
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     role = Role(ModelSpec(path=path, bridge=part), SETTINGS, writers=dist.new_group(backend="gloo"))
     set_seed(7)
     _train(role, 0)

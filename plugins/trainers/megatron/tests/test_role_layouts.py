@@ -11,7 +11,6 @@ from rlcore_megatron.fields import RECOMPUTE, check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 
@@ -62,7 +61,7 @@ def _batches() -> list[TrainBatch]:
 
 def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]) -> Any:
     parallel.start(rank, world, "127.0.0.1", port, **split(check_fields(megatron)).layout)
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     scores, steps = [], []
     for batch in _batches():

@@ -11,13 +11,12 @@ from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, lr_schedule="linear", total_steps=4)
 TENSOR = {"tensor_model_parallel_size": 2}
-QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 GLM = Part(name="glm_moe", factory="rlcore_glm.moe:GlmMoeBridge", config=Config())
 LEVELS: tuple[SleepLevel, ...] = ("optimizer", "all")
 

@@ -1,6 +1,7 @@
 """What this package offers to rlcore."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from rlcore import ModelFamily, hookimpl
 from rlcore_toolkit import TINY_SUGGESTS
@@ -12,55 +13,48 @@ ROUTER_BIAS = ("e_score_correction_bias",)
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
     """GLM-4 dense, GLM-4.5 to 4.7, GLM-4.7-Flash, and GLM-5 to 5.2."""
-    yield ModelFamily(
+    family = partial(ModelFamily, trainer="megatron", sizes="rlcore_glm:sizes")
+    yield family(
         name="glm4",
         factory="rlcore_glm.dense:GlmBridge",
         summary="GLM-4 dense, with norms around each block",
-        trainer="megatron",
         architectures=("Glm4ForCausalLM",),
         facts="rlcore_glm.facts:glm4",
-        sizes="rlcore_glm:sizes",
     )
-    yield ModelFamily(
+    yield family(
         name="glm",
         factory="rlcore_glm.dense:GlmBridge",
         summary="a tiny random GLM-4",
-        trainer="megatron",
         architectures=(),
+        sizes=None,
         preset="rlcore_glm.tiny:tiny",
         preset_config="rlcore_glm.tiny:CONFIG",
         lazy_bridge=True,
         suggests=TINY_SUGGESTS,
     )
-    yield ModelFamily(
+    yield family(
         name="glm4_moe",
         factory="rlcore_glm.moe:GlmMoeBridge",
         summary="GLM-4.5, 4.6 and 4.7: experts",
-        trainer="megatron",
         fp32_weights=ROUTER_BIAS,
         architectures=("Glm4MoeForCausalLM",),
         facts="rlcore_glm.facts:glm4_moe",
-        sizes="rlcore_glm:sizes",
     )
-    yield ModelFamily(
+    yield family(
         name="glm4_moe_lite",
         factory="rlcore_glm.lite:GlmMoeLiteBridge",
         summary="GLM-4.7-Flash: latent attention and experts",
-        trainer="megatron",
         fp32_weights=ROUTER_BIAS,
         architectures=("Glm4MoeLiteForCausalLM",),
         facts="rlcore_glm.facts:glm4_moe_lite",
-        sizes="rlcore_glm:sizes",
     )
-    yield ModelFamily(
+    yield family(
         name="glm5",
         factory="rlcore_glm.sparse:GlmSparseBridge",
         summary="GLM-5, 5.1 and 5.2: sparse latent attention and experts; the preset is a tiny random one",
-        trainer="megatron",
         fp32_weights=ROUTER_BIAS,
         architectures=("GlmMoeDsaForCausalLM",),
         facts="rlcore_glm.facts:glm5",
-        sizes="rlcore_glm:sizes",
         preset="rlcore_glm.tiny:tiny_glm5",
         preset_config="rlcore_glm.tiny:GLM5",
         lazy_bridge=True,

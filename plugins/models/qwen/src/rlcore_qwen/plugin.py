@@ -13,9 +13,7 @@ DELTA_SUGGESTS = {**TINY_SUGGESTS, "lr": 4e-3}
 @hookimpl
 def rlcore_models() -> Iterable[ModelFamily]:
     """Qwen2, Qwen2.5, Qwen3 and MiMo, dense, Qwen3-MoE, Qwen3-Next, and Qwen3.5, dense and with experts."""
-    family = partial(
-        ModelFamily, trainer="megatron", config="rlcore_qwen.config:QwenConfig", sizes="rlcore_qwen:sizes"
-    )
+    family = partial(ModelFamily, trainer="megatron", sizes="rlcore_qwen:sizes")
     yield family(
         name="qwen3",
         factory="rlcore_qwen.bridge:QwenBridge",

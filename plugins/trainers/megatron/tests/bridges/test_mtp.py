@@ -20,7 +20,6 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.build import build_model
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.swapped import SwappedRole, load_host_weights
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.checkpoints import make_checkpoint, tensors_of
 from rlcore_testing.mtp import mtp_reference, publish_mtp
 from rlcore_testing.ranks import run_ranks
@@ -300,7 +299,7 @@ def test_a_bridge_without_the_layer_is_refused(tmp_path: Path) -> None:
 
 def _refused(rank: int, world: int, port: int, path: Path) -> str:
     parallel.start(0, 1, "127.0.0.1", port, timeout=60.0)
-    qwen = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    qwen = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     with pytest.raises(ModelError) as caught:
         build_model(ModelSpec(path=str(path), bridge=qwen, fields=MTP))
     parallel.stop()

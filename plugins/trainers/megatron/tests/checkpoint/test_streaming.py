@@ -27,13 +27,12 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_megatron.shares import share
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, make_qwen3
 
 MB = 1 << 20
 M_MMAP_THRESHOLD = -3
-QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 
 GLM = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
 

@@ -14,7 +14,6 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role import rows
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
 from rlcore_toolkit import HiddenRows, Logits, vocab_parallel_log_probs, vocab_parallel_top
@@ -131,7 +130,7 @@ CASES: dict[str, tuple[int, dict[str, Any], bool]] = {
 def _run(rank: int, world: int, port: int, path: str, megatron: dict[str, Any], most: int) -> Any:
     parallel.start(rank, world, "127.0.0.1", port, **split(megatron).layout)
     vars(rows)["MOST_ON_HOST"] = most  # a name that rows has of the toolkit
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     role = Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS)
     widths: set[int] = set()
     for name, module in role.built.chunks[0].named_modules():

@@ -14,7 +14,6 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.optimizer.muon import QUINTIC, Muon, MuonRule
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
-from rlcore_qwen.config import QwenConfig
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
 
@@ -32,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _role(path: str, dtype: str, megatron: dict[str, Any]) -> Role:
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge", config=QwenConfig())
+    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     return Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), SETTINGS)
 
 
