@@ -11,7 +11,7 @@ from rlcore_toolkit import TINY_SUGGESTS
 def rlcore_models() -> Iterable[ModelFamily]:
     """Llama 2 and 3, Mistral and Ministral 3, dense."""
     family = partial(
-        ModelFamily, trainer="megatron", facts="rlcore_llama.facts:llama", sizes="rlcore_llama:sizes"
+        ModelFamily, trainer="megatron", facts="rlcore_toolkit:decoder_facts", sizes="rlcore_llama:sizes"
     )
     yield family(
         name="llama",

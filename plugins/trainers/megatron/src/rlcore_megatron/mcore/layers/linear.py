@@ -5,7 +5,7 @@ from typing import Any
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer.mlp import MLP
 from megatron.core.transformer.transformer_config import TransformerConfig
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.nn import functional
 
@@ -14,10 +14,10 @@ from rlcore_megatron.mcore.layers.norms import norm_weight, rms_norm
 from rlcore_toolkit import fits_kernel, kernel_linear, kernel_swiglu
 
 
-class InputLinear(ColumnParallelLinear):  # type: ignore[misc] # megatron-core is untyped
-    """A column-parallel linear layer at the beginning of attention and MLP."""
+class _Linear(nn.Module):
+    """What megatron's linear layers get here: an adapter, and the CPU's kernel."""
 
-    place = Place.COLUMN
+    config: TransformerConfig
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -31,7 +31,15 @@ class InputLinear(ColumnParallelLinear):  # type: ignore[misc] # megatron-core i
     def _forward_impl(self, input: Tensor, weight: Tensor, **settings: Any) -> Any:
         # None on a GPU, for another dtype, and under sequence parallelism
         out = _on_cpu(input, weight, **settings)
-        return super()._forward_impl(input, weight, **settings) if out is None else out
+        if out is None:
+            out = super()._forward_impl(input, weight, **settings)  # type: ignore[misc] # of megatron's layer
+        return out
+
+
+class InputLinear(_Linear, ColumnParallelLinear):  # type: ignore[misc] # megatron-core is untyped
+    """A column-parallel linear layer at the beginning of attention and MLP."""
+
+    place = Place.COLUMN
 
 
 class NormLinear(InputLinear):
@@ -61,23 +69,10 @@ class NormLinear(InputLinear):
         return super().forward(normed, *args, **settings)
 
 
-class OutputLinear(RowParallelLinear):  # type: ignore[misc] # megatron-core is untyped
+class OutputLinear(_Linear, RowParallelLinear):  # type: ignore[misc] # megatron-core is untyped
     """The row-parallel linear layer at the end of attention and MLP."""
 
     place = Place.ROW
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.adapter: Adapter | None = None
-
-    def forward(self, x: Tensor) -> Any:
-        """Megatron's (output, bias) pair."""
-        output, bias = super().forward(x)
-        return (output if self.adapter is None else self.adapter.added(output, x)), bias
-
-    def _forward_impl(self, input: Tensor, weight: Tensor, **settings: Any) -> Any:
-        out = _on_cpu(input, weight, **settings)
-        return super()._forward_impl(input, weight, **settings) if out is None else out
 
 
 class BiasedNormLinear(NormLinear):
