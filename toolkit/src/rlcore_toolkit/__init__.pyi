@@ -175,6 +175,7 @@ from .planning.units import (
     GB as GB,
     MB as MB,
     count_text as count_text,
+    counted as counted,
     size_text as size_text,
 )
 from .presets import (

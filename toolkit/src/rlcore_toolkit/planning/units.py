@@ -17,6 +17,11 @@ def count_text(count: int) -> str:
     return _in_unit(count, _COUNTS) or str(count)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def size_text(size: float) -> str:
     """Bytes as `15.2 GB`, `196 kB`, `512 bytes`."""
     return _in_unit(size, _SIZES) or (f"{size:.0f} bytes" if size else "0 GB")

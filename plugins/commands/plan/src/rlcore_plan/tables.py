@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlcore_toolkit import GB, MB, Bounds, Machines, Phase, Plan, PlannedLayout, count_text, size_text
+from rlcore_toolkit import (
+    GB,
+    MB,
+    Bounds,
+    Machines,
+    Phase,
+    Plan,
+    PlannedLayout,
+    count_text,
+    counted,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,16 +65,12 @@ def show_layouts(
             console.print(f"Less memory is needed with {less}.", highlight=False, soft_wrap=True)
     if others:
         cut = f"; {count} of them" if count < len(others) else ""
-        console.print(f"\n{_counted(len(others), 'layout')} ruled out{cut}:", highlight=False)
+        console.print(f"\n{counted(len(others), 'layout')} ruled out{cut}:", highlight=False)
         console.print(_refused(others[:count]))
     printed = [*shown, *others[:count], *([plan.nearest] if plan.nearest else ())]
     footnotes = {mark: text for layout in printed for mark, text in layout.marks.items()}
     for mark, text in footnotes.items():
         console.print(f"{mark} {text}")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _usable(machines: Machines) -> str:
@@ -77,7 +84,7 @@ def show_judged(model: str, plan: Plan, *, explain: bool) -> None:
     _summary(console, model, plan)
     verdict = f"[bold red]it does not fit[/]: {layout.reason}" if layout.reason else "[bold green]it fits[/]"
     console.print(
-        f"{layout.name} on {_counted(layout.ranks, 'GPU')}{layout.engines}: {verdict}.", highlight=False
+        f"{layout.name} on {counted(layout.ranks, 'GPU')}{layout.engines}: {verdict}.", highlight=False
     )
     if layout.phases:
         console.print(_phases(layout.phases))

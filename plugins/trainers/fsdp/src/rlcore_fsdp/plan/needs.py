@@ -14,6 +14,7 @@ from rlcore_toolkit import (
     SLEEP_MARKS,
     Machines,
     Phase,
+    counted,
     generation,
     shortage,
     size_text,
@@ -148,8 +149,7 @@ class Candidate:
     def engines(self) -> str:
         if self.served is None:
             return ""
-        count, gpus = self.served.count, self.served.gpus
-        return f", {count} engine{'s' * (count > 1)} of {gpus} GPU{'s' * (gpus > 1)}"
+        return f", {counted(self.served.count, 'engine')} of {counted(self.served.gpus, 'GPU')}"
 
     @property
     def room(self) -> float:

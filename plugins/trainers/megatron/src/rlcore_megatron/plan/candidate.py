@@ -10,7 +10,7 @@ from rlcore_megatron.plan.explanation import explain_rank
 from rlcore_megatron.plan.layout import Layout, Recompute
 from rlcore_megatron.plan.memory import Memory, of_stage
 from rlcore_megatron.plan.phases import Needs, Run
-from rlcore_toolkit import LARGE_SHARE, SLEEP_MARKS, Machines, Phase
+from rlcore_toolkit import LARGE_SHARE, SLEEP_MARKS, Machines, Phase, counted
 
 STARRED = "with every layer computed again in the backward pass"
 HOSTED = "with the optimizer's states in host memory: --megatron.optimizer-cpu-offload"
@@ -73,7 +73,7 @@ class Candidate:
     @property
     def engines(self) -> str:
         return "".join(
-            f", {_counted(each.count, f'{each.group} engine'.strip())} of {_counted(each.gpus, 'GPU')}"
+            f", {counted(each.count, f'{each.group} engine'.strip())} of {counted(each.gpus, 'GPU')}"
             for each in self.run.engines
         )
 
@@ -144,10 +144,6 @@ class Candidate:
 
 def _states(memory: Memory) -> Mapping[str, int]:
     return {"weights": memory.weights, "grads": memory.gradients, "optim.": memory.optimizer}
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _recompute_flags(recompute: Recompute | None) -> list[str]:

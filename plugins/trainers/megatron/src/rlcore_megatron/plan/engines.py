@@ -77,7 +77,8 @@ def weights(facts: ModelFacts, engines: Engines, dtype: str, experts_read: float
     """
     every = stage(facts, Layout(world=1), 0, values=engines.is_classifier)
     experts = sum(_held(weight, engines, dtype) for weight in every if weight.is_expert)
-    whole = sum(_held(weight, engines, dtype) for weight in every if _is_whole(weight))
+    are_whole = (weight for weight in every if weight.name in WHOLE or weight.name.endswith("norm"))
+    whole = sum(_held(weight, engines, dtype) for weight in are_whole)
     rest = sum(_held(weight, engines, dtype) for weight in every) - experts - whole
     divided = rest // (engines.tensor // engines.parts) + int(experts * experts_read) // engines.tensor
     # each rank: whole + rest / (TP / parts) + experts · share / TP; then / PP, and a draft model's one layer
@@ -91,10 +92,6 @@ def _held(weight: Weight, engines: Engines, dtype: str) -> int:
     if engines.weight_bits is None or not is_quantized(weight):
         return weight.numel * BYTES[engines.dtype or dtype]
     return weight.numel * engines.weight_bits // BITS
-
-
-def _is_whole(weight: Weight) -> bool:
-    return weight.name in WHOLE or weight.name.endswith("norm")
 
 
 def is_quantized(weight: Weight) -> bool:
@@ -135,8 +132,3 @@ def _states(facts: ModelFacts, engines: Engines, dtype: str) -> int:
     state = delta.value_heads * delta.key * delta.value * BYTES["fp32"]
     seen = channels_of(delta) * (delta.taps - 1) * BYTES[engines.dtype or dtype]
     return len(delta.layers) * (state + seen) // (engines.tensor // engines.parts * engines.pipeline)
-
-
-def sequences_asked(engines: Engines) -> int:
-    """The sequences of a GPU."""
-    return -(-engines.sequences // engines.parts)

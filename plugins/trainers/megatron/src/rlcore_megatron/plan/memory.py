@@ -308,11 +308,12 @@ def of_stages(
 
 def of_frozen(apart: Apart) -> dict[str, int]:
     """What a model on ranks of its own that only scores has on the fullest of them."""
-    layout, work = apart.layout, apart.work
-    per_stage = []
-    for stage in range(layout.pipeline):
-        weights = weight_bytes(apart.facts, layout, stage, work.dtype)
-        per_stage.append(
-            {"weights": weights, "work": scoring(apart.facts, layout, work.batch(layout), stage)}
-        )
+    facts, layout, work = apart.facts, apart.layout, apart.work
+    per_stage = (
+        {
+            "weights": weight_bytes(facts, layout, stage, work.dtype),
+            "work": scoring(facts, layout, work.batch(layout), stage),
+        }
+        for stage in range(layout.pipeline)
+    )
     return max(per_stage, key=lambda items: sum(items.values()))

@@ -10,7 +10,6 @@ from rlcore_megatron.plan.engines import (
     Engines,
     Frozen,
     sequence_cache,
-    sequences_asked,
     weights as engine_weights,
 )
 from rlcore_megatron.plan.layout import Layout
@@ -164,7 +163,7 @@ def _generation(
         machines,
         weights=run.served_bytes(facts, engines),
         sequence=sequence_cache(facts, engines, run.work.dtype),
-        asked=sequences_asked(engines),
+        asked=-(-engines.sequences // engines.parts),  # of a GPU
         tokens=engines.tokens,
         share=engines.share,
         name=engines.phase,
