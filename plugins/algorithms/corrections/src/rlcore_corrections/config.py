@@ -1,7 +1,7 @@
 """The settings of the corrections. A ratio is of the trainer's old policy to the engine's."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,25 +20,28 @@ class EngineRatioConfig(CorrectionConfig):
             )
 
 
-def _in_order(low: float, high: float) -> None:
-    if low > high:
-        raise ValueError(f"low ({low:g}) is above high ({high:g})")
-
-
-class TisConfig(EngineRatioConfig):
-    """Settings of the correction `tis`."""
-
-    low: float = Field(0.0, ge=0, le=1e6, description="smallest weight")
-    high: float = Field(2.0, gt=0, le=1e6, description="largest weight")
+class WeighingConfig(EngineRatioConfig):
+    """Settings of one that weighs tokens, whatever they are."""
 
     @property
     def weighs(self) -> bool:
         return True
 
-    @model_validator(mode="after")
-    def _bounds(self) -> "TisConfig":
-        _in_order(self.low, self.high)
-        return self
+
+def _in_order(config: Any) -> Any:
+    low, high = getattr(config, "lowest", config.low), config.high
+    if low > high:
+        raise ValueError(f"low ({low:g}) is above high ({high:g})")
+    return config
+
+
+class TisConfig(WeighingConfig):
+    """Settings of the correction `tis`."""
+
+    low: float = Field(0.0, ge=0, le=1e6, description="smallest weight")
+    high: float = Field(2.0, gt=0, le=1e6, description="largest weight")
+
+    _bounds = model_validator(mode="after")(_in_order)
 
 
 class MisConfig(EngineRatioConfig):
@@ -80,24 +83,17 @@ class MisConfig(EngineRatioConfig):
     def _bounds(self) -> "MisConfig":
         if self.mode == "truncate" and self.low is not None:
             raise ValueError("low has no effect with mode truncate, expected mode clip, mask or reject")
-        _in_order(self.lowest, self.high)
+        _in_order(self)
         return self
 
 
-class IcePopConfig(EngineRatioConfig):
+class IcePopConfig(WeighingConfig):
     """Settings of the correction `icepop`: the paper's bounds."""
 
     low: float = Field(0.5, ge=0, le=1e6, description="tokens with a smaller ratio are left out")
     high: float = Field(5.0, gt=0, le=1e6, description="tokens with a larger ratio are left out")
 
-    @property
-    def weighs(self) -> bool:
-        return True
-
-    @model_validator(mode="after")
-    def _bounds(self) -> "IcePopConfig":
-        _in_order(self.low, self.high)
-        return self
+    _bounds = model_validator(mode="after")(_in_order)
 
 
 class DivergenceConfig(EngineRatioConfig):
@@ -130,19 +126,15 @@ class OpsmConfig(CorrectionConfig):
             )
 
 
-class DecoupledConfig(EngineRatioConfig):
+class DecoupledConfig(WeighingConfig):
     """Settings of the correction `decoupled`."""
 
     cap: float | None = Field(
         None, gt=1, le=1e6, description="tokens with a larger ratio are left out; none: no token is"
     )
 
-    @property
-    def weighs(self) -> bool:
-        return True
 
-
-class SelfNormalizedConfig(EngineRatioConfig):
+class SelfNormalizedConfig(WeighingConfig):
     """Settings of the correction `self_normalized`."""
 
     needs: ClassVar[frozenset[Input]] = frozenset({Input.OLD_LOG_PROBS})
@@ -151,10 +143,6 @@ class SelfNormalizedConfig(EngineRatioConfig):
         "token", description="which ratio counts: that of each token, or the product over the sample"
     )
     high: float = Field(2.0, gt=0, le=1e6, description="largest ratio, before the division by the mean")
-
-    @property
-    def weighs(self) -> bool:
-        return True
 
 
 class M2poConfig(EngineRatioConfig):
@@ -184,7 +172,4 @@ class ClipCovConfig(CorrectionConfig):
     low: float = Field(1.0, ge=0, le=1e6, description="covariance above which a token may be left out")
     high: float = Field(5.0, gt=0, le=1e6, description="covariance below which a token may be left out")
 
-    @model_validator(mode="after")
-    def _bounds(self) -> "ClipCovConfig":
-        _in_order(self.low, self.high)
-        return self
+    _bounds = model_validator(mode="after")(_in_order)

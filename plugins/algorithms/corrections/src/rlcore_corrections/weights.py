@@ -1,6 +1,7 @@
 """The corrections. Each is a pure function of the samples of a micro-batch, one sample at a time."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -48,10 +49,7 @@ class Tis:
         self._config = config
 
     def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
-        low, high = self._config.low, self._config.high
-        log_ratio_R = engine_log_ratio(inputs, "token")
-        weights_R = truncated_weights(log_ratio_R, low, high)
-        return TokenWeights(weights=weights_R, metrics=_metrics("tis", log_ratio_R, weights_R, low, high))
+        return _weighed("tis", inputs, truncated_weights, self._config.low, self._config.high)
 
 
 class Mis:
@@ -99,10 +97,7 @@ class IcePop:
         self._config = config
 
     def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
-        low, high = self._config.low, self._config.high
-        log_ratio_R = engine_log_ratio(inputs, "token")
-        weights_R = band_weights(log_ratio_R, low, high)
-        return TokenWeights(weights=weights_R, metrics=_metrics("icepop", log_ratio_R, weights_R, low, high))
+        return _weighed("icepop", inputs, band_weights, self._config.low, self._config.high)
 
 
 class Divergence:
@@ -161,11 +156,20 @@ class Decoupled:
         self._high = math.inf if config.cap is None else config.cap
 
     def weigh(self, inputs: CorrectionInputs) -> TokenWeights:
-        log_ratio_R = engine_log_ratio(inputs, "token")
-        weights_R = band_weights(log_ratio_R, 0.0, self._high)
-        return TokenWeights(
-            weights=weights_R, metrics=_metrics("decoupled", log_ratio_R, weights_R, 0.0, self._high)
-        )
+        return _weighed("decoupled", inputs, band_weights, 0.0, self._high)
+
+
+def _weighed(
+    name: str,
+    inputs: CorrectionInputs,
+    bounded: Callable[[Tensor, float, float], Tensor],
+    low: float,
+    high: float,
+) -> TokenWeights:
+    """The ratio π_old / π_engine of each token within its bounds."""
+    log_ratio_R = engine_log_ratio(inputs, "token")
+    weights_R = bounded(log_ratio_R, low, high)
+    return TokenWeights(weights=weights_R, metrics=_metrics(name, log_ratio_R, weights_R, low, high))
 
 
 def _metrics(name: str, log_ratio_R: Tensor, weights_R: Tensor, low: float, high: float) -> dict[str, Tensor]:
