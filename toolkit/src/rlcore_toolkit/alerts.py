@@ -133,8 +133,8 @@ class Alerts:
 
     >>> alerts = Alerts()
     >>> row = {"train/advantage_mean": 0.0, "train/advantage_std": 0.0}
-    >>> [alert.name for step in range(1, 8) for alert in alerts.add({"step": step, **row})]
-    ['no signal']
+    >>> print(*(alert.name for step in range(1, 8) for alert in alerts.add({"step": step, **row})))
+    no signal
     >>> alerts.found["no signal"].first, alerts.found["no signal"].last
     (1, 7)
     """

@@ -147,7 +147,13 @@ def _run_file(path: Path, program: Program) -> RunFile:
 
 
 def _planned(path: Path, file: ProgramRunFile) -> RunFile:
-    return RunFile(path, file.settings, file.program.plugins.registry, file.run, file.configs)
+    planned = RunFile(path, file.settings, file.program.plugins.registry, file.run, file.configs)
+    if (found := int(planned.value("tokens_per_rank"))) < planned.longest:
+        raise ConfigError(
+            f"{path}: --tokens-per-rank: found {found}, expected at least {planned.longest}, which the "
+            "longest sample takes (--max-prompt-tokens plus --max-response-tokens)."
+        )
+    return planned
 
 
 def _settings(model: str, given: Mapping[str, Any], program: Program) -> dict[str, Any]:
@@ -183,7 +189,8 @@ def _takes_adapter(question: PlanQuestion) -> bool:
     """Whether the trainer fsdp trains an adapter of the model."""
     file = question.file.but(trainer="fsdp", **{"lora.rank": 32})
     try:
-        _planner(file.registry, "fsdp").search(replace(question, file=file))
+        machines = replace(question.machines, gpus=1, memory=1 << 50)  # where all fits, the search is short
+        _planner(file.registry, "fsdp").search(replace(question, file=file, machines=machines))
     except UserError:
         return False
     return True

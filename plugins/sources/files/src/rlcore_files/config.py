@@ -39,7 +39,7 @@ class FileConfig(DataConfig):
 
     path: str | tuple[str, ...] = Field(
         description="a .jsonl or .parquet file, one prompt a row, or a data set of the hub, "
-        "OWNER/NAME[/CONFIG][:SPLIT]; of several, NAME=PATH:WEIGHT each"
+        "OWNER/NAME, where /CONFIG and :SPLIT may follow; of several, NAME=PATH:WEIGHT each"
     )
     streaming: bool = Field(
         False, description="leave the prompts in their files, and keep only where each begins"
