@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlcore_toolkit import (
-    GB,
-    MB,
-    Bounds,
-    Machines,
-    Phase,
-    Plan,
-    PlannedLayout,
-    count_text,
-    counted,
-    size_text,
-)
+from rlcore_toolkit import GB, MB, count_text, counted, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from rlcore_toolkit import Bounds, Machines, Phase, Plan, PlannedLayout
 
 CACHE_TOKENS = 1000
 
