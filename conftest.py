@@ -4,11 +4,14 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rlcore_machine import ForkServer, compute_threads, deferred_collection, settle_heap
+
+if TYPE_CHECKING:
+    from program import Program
 
 SGLANG = "sglang"
 MARK = f"mark.{SGLANG}"
@@ -81,6 +84,14 @@ def _leave_grids_to_the_full_tier(items: list[pytest.Item]) -> None:
             cases[test] += 1
             if cases[test] > DAILY_CASES:
                 item.add_marker("full")
+
+
+@pytest.fixture
+def program(capsys: pytest.CaptureFixture[str]) -> "Program":
+    """`rlcore` in this process: `program(*arguments)` is what it prints."""
+    from program import Program
+
+    return Program(capsys)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from program import Program
 from transformers import AutoModelForCausalLM
 
 from rlcore import Kind, ModelFamily, Part, Prompt, Rollout, RunInfo
@@ -187,17 +188,18 @@ def test_the_models_that_a_bridge_is_checked_with_are_tiny(offer: Offer) -> None
 @pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["llama", "deepseek_v3"])
-def test_a_bundled_bridge_passes_its_suite(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plugins", "check", name, "--json"]) == 0
-    [checked] = json.loads(capsys.readouterr().out)["checked"]
+def test_a_bundled_bridge_passes_its_suite(name: str, program: Program) -> None:
+    [checked] = program.json("plugins", "check", name, "--json")["checked"]
     held = {one["name"] for one in checked["findings"] if one["outcome"] == "ok"}
     assert {"logits are those of transformers", "layouts agree with one rank"} <= held
 
 
-def test_every_exception_is_a_part() -> None:
+def test_every_plugin_is_sound_and_every_exception_a_part() -> None:
     known = {f"{one.kind} {one.name}" for one in bundled()}
     assert known >= {*NEEDS, *ELSEWHERE}
-    assert load(Switches()).registry.names(Kind.REWARD)
+    plugins = load(Switches())
+    assert plugins.registry.names(Kind.REWARD)
+    assert not plugins.broken
 
 
 @pytest.mark.grid  # a second or more each

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from program import Program
 
-from rlcore_cli.main import run
 from rlcore_testing.checkpoints import tensors_of
 from rlcore_testing.tiny import make_qwen3
 
@@ -60,33 +60,27 @@ def _unclaimed(path: Path) -> None:
     ],
 )
 def test_a_directory_that_is_not_whole_is_refused(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None], reason: str
+    model: Path, tmp_path: Path, program: Program, harm: Callable[[Path], None], reason: str
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(model, copy)
     harm(copy)
-    assert run(["convert", str(copy), str(tmp_path / "out")]) == 2
-    [line] = capsys.readouterr().err.splitlines()
+    line = program.refused("convert", str(copy), str(tmp_path / "out"))
     assert reason in line
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 
 
-def test_a_target_that_exists_is_refused(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_target_that_exists_is_refused(model: Path, tmp_path: Path, program: Program) -> None:
     (tmp_path / "there").mkdir()
-    assert run(["convert", str(model), str(tmp_path / "there")]) == 2
-    assert "there: exists already" in capsys.readouterr().err
+    assert "there: exists already" in program.refused("convert", str(model), str(tmp_path / "there"))
     assert not any((tmp_path / "there").iterdir())
 
 
-def test_export_needs_a_run_and_a_new_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", str(tmp_path), str(tmp_path / "out")]) == 2
-    assert "run.toml" in capsys.readouterr().err
+def test_export_needs_a_run_and_a_new_folder(tmp_path: Path, program: Program) -> None:
+    assert "run.toml" in program.refused("export", str(tmp_path), str(tmp_path / "out"))
     (tmp_path / "there").mkdir()
     chosen = ["--algo", "grpo", "--model", "qwen3", "--run-dir", str(tmp_path / "run")]
-    assert run(["train", *chosen, "--export", str(tmp_path / "there")]) == 2
-    assert "--export" in capsys.readouterr().err
+    assert "--export" in program.refused("train", *chosen, "--export", str(tmp_path / "there"))
     assert not (tmp_path / "run").exists()
 
 
@@ -118,27 +112,24 @@ def rlcore_models():
 @pytest.mark.timeout(900)  # of two more processes that import everything
 @pytest.mark.filterwarnings("ignore")  # megatron warns of itself, and it runs in this process here
 def test_processes_that_share_the_work_have_the_plugin_files(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, program: Program
 ) -> None:
     copy, middle, out, file = (tmp_path / name for name in ("copy", "middle", "out", "mine.py"))
     shutil.copytree(model, copy)
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "architectures": ["MineForCausalLM"]}))
     file.write_text(BRIDGE)
-    code = run(["--plugin", str(file), "convert", str(copy), str(middle), "--ranks", "2"])
-    assert code == 0, capsys.readouterr().err
+    program("--plugin", str(file), "convert", str(copy), str(middle), "--ranks", "2")
     assert {path.name for path in (middle / "weights").glob("*.distcp")} == {"__0_0.distcp", "__1_0.distcp"}
 
-    assert run(["--plugin", str(file), "convert", str(middle), str(out)]) == 0
-    before, after = tensors_of(copy), tensors_of(out)
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    program("--plugin", str(file), "convert", str(middle), str(out))
+    torch.testing.assert_close(tensors_of(out), tensors_of(copy), rtol=0, atol=0)
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_refused(tmp_path: Path, program: Program) -> None:
     gone = tmp_path / "gone"
-    assert run(["convert", str(gone), str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {gone}: expected RUN/checkpoints/N of a run")
+    sentence = program.refused("convert", str(gone), str(tmp_path / "out"))
+    assert sentence.startswith(f"{gone}: expected RUN/checkpoints/N of a run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -155,12 +146,12 @@ def rlcore_trainers():
 
 
 def test_a_trainer_without_a_form_of_its_own_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLCORE_PLUGINS", "import,qwen")
     plugin, model = tmp_path / "trainers.py", tmp_path / "model"
     plugin.write_text(BARE)
     model.mkdir()
     (model / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
-    assert run(["--plugin", str(plugin), "convert", str(model), str(tmp_path / "out")]) == 2
-    assert "the trainer 'bare' has no weights in a form of its own" in capsys.readouterr().err
+    said = program.refused("--plugin", str(plugin), "convert", str(model), str(tmp_path / "out"))
+    assert "the trainer 'bare' has no weights in a form of its own" in said

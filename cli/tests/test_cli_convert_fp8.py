@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from program import Program
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig
 
 from rlcore import Fp8Weights
-from rlcore_cli.main import run
 from rlcore_testing.checkpoints import make_checkpoint, publish_fp8, tensors_of
 
 # megatron warns of itself, and it runs in this process here
@@ -44,30 +44,26 @@ def test_the_weights_are_full_in_the_checkpoint_and_behind_it(
     published: tuple[Path, dict[str, Tensor]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    program: Program,
 ) -> None:
     """On a terminal a bar shows how far it is."""
     path, expected = published
     middle, out = tmp_path / "middle", tmp_path / "out"
-    assert run(["convert", str(path), str(middle)]) == 0, capsys.readouterr().err
+    program("convert", str(path), str(middle))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert run(["convert", str(middle), str(out)]) == 0
-    assert "Writing" in capsys.readouterr().err
-    written = tensors_of(out)
-    assert written.keys() == expected.keys()
-    assert all(torch.equal(written[name], expected[name]) for name in expected)
+    program("convert", str(middle), str(out))
+    assert "Writing" in program.err
+    torch.testing.assert_close(tensors_of(out), expected, rtol=0, atol=0)
     assert "quantization_config" not in json.loads((out / "config.json").read_text())
 
 
-def test_a_full_directory_is_written_as_one_in_fp8_is_published(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_directory_is_written_as_one_in_fp8_is_published(tmp_path: Path, program: Program) -> None:
     full, small, twin = tmp_path / "full", tmp_path / "small", tmp_path / "twin"
     make_checkpoint(full, AutoConfig.for_model("deepseek_v3", **LATENT))
     shutil.copytree(full, twin)
     publish_fp8(twin, (8, 8))
     assert len(list(full.glob("*.safetensors"))) > 1
-    assert run(["convert", str(full), str(small), "--fp8", "8"]) == 0
+    program("convert", str(full), str(small), "--fp8", "8")
     written, wanted = tensors_of(small), tensors_of(twin)
     assert written.keys() == wanted.keys()
     assert all(torch.equal(written[name], wanted[name]) for name in wanted)
@@ -79,25 +75,21 @@ def test_a_full_directory_is_written_as_one_in_fp8_is_published(
     checkpoint.mkdir(parents=True)
     (tmp_path / "run" / "run.toml").touch()
     for source, reason in ((small, "are quantized already"), (checkpoint, "of a checkpoint first")):
-        capsys.readouterr()
-        assert run(["convert", str(source), str(tmp_path / "out"), "--fp8", "8"]) == 2
-        assert reason in capsys.readouterr().err
+        assert reason in program.refused("convert", str(source), str(tmp_path / "out"), "--fp8", "8")
 
 
-def test_what_joins_the_inputs_of_multi_token_prediction_stays_full(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_joins_the_inputs_of_multi_token_prediction_stays_full(tmp_path: Path, program: Program) -> None:
     """With nothing else to quantize, nothing is written."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "config.json").write_text('{"model_type": "deepseek_v3"}')
     joins = {"model.layers.2.eh_proj.weight": torch.ones(8, 8)}
     save_file(joins, source / "model.safetensors")
-    assert run(["convert", str(source), str(tmp_path / "out"), "--fp8", "8"]) == 2
-    assert "none of its tensors is a projection" in capsys.readouterr().err
+    said = program.refused("convert", str(source), str(tmp_path / "out"), "--fp8", "8")
+    assert "none of its tensors is a projection" in said
     assert not (tmp_path / "out").exists()
     save_file({**joins, "model.layers.2.up_proj.weight": torch.ones(8, 8)}, source / "model.safetensors")
-    assert run(["convert", str(source), str(tmp_path / "out"), "--fp8", "8"]) == 0
+    program("convert", str(source), str(tmp_path / "out"), "--fp8", "8")
     assert "model.layers.2.eh_proj.weight_scale_inv" not in tensors_of(tmp_path / "out")
 
 
@@ -133,14 +125,12 @@ def _rewrite(model: Path, change: Callable[[dict[str, Tensor]], object]) -> None
 def test_what_cannot_be_made_full_is_refused(
     published: tuple[Path, dict[str, Tensor]],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    program: Program,
     harm: Callable[[Path], None],
     reason: str,
 ) -> None:
     copy = shutil.copytree(published[0], tmp_path / "copy")
     harm(copy)
-    assert run(["convert", str(copy), str(tmp_path / "out")]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
+    line = program.refused("convert", str(copy), str(tmp_path / "out"))
     assert reason in line
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]

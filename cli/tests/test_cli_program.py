@@ -1,6 +1,5 @@
 """The program itself: commands from plugins, early switches, exit codes, and what it imports."""
 
-import json
 import re
 import subprocess
 import sys
@@ -8,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from refusals import Case, cases, sentence
+from program import Program
+from refusals import Case, cases
 
 from rlcore.api.records import Kind
 from rlcore.plugins.loader import Switches, load
-from rlcore_cli.main import ALWAYS, run
+from rlcore_cli.main import ALWAYS
 from rlcore_cli.program import Function, LazyCommand, help_of, loaded, split, start
 from rlcore_testing.programs import ran
 
@@ -109,28 +109,26 @@ def test_a_cluster_prepares_before_torch_is_imported() -> None:
     subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
 
 
-def test_a_plugin_adds_a_command(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--plugin", hello, "hello"]) == 0
-    assert run(["hello", f"--plugin={hello}"]) == 0
-    assert capsys.readouterr().out == "hello\nhello\n"
+def test_a_plugin_adds_a_command(hello: str, program: Program) -> None:
+    for args in (["--plugin", hello, "hello"], ["hello", f"--plugin={hello}"]):
+        assert program(*args) == "hello\n"
 
 
-def test_exit_codes(hello: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["hello", "--plugin", hello, "--fail", "run"]) == 1
-    assert capsys.readouterr().err == "error: it died.\n"
-    assert run(["hello", "--plugin", hello, "--fail", "interrupt"]) == 130
-    assert capsys.readouterr().err.strip() == "error: interrupted."
-    assert run(["hello", "--plugin", hello, "--nope"]) == 2
-    assert capsys.readouterr().err == "error: No such option '--nope'; see rlcore hello --help.\n"
+def test_exit_codes(hello: str, program: Program) -> None:
+    program("hello", "--plugin", hello, "--fail", "run", code=1)
+    assert program.err == "error: it died.\n"
+    program("hello", "--plugin", hello, "--fail", "interrupt", code=130)
+    assert program.err.strip() == "error: interrupted."
+    said = program.refused("hello", "--plugin", hello, "--nope")
+    assert said == "No such option '--nope'; see rlcore hello --help."
 
 
 @cases("cli: usage")
-def test_a_wrong_usage_says_what_to_do(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(case.given.split()) == 2
-    case.check(sentence(capsys.readouterr().err))
+def test_a_wrong_usage_says_what_to_do(case: Case, program: Program) -> None:
+    case.check(program.refused(*case.given.split()))
 
 
-def test_a_missing_option_is_told_with_its_help(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_option_is_told_with_its_help(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "ask.py"
     file.write_text(
         "import click\nfrom rlcore import hookimpl\n"
@@ -138,79 +136,70 @@ def test_a_missing_option_is_told_with_its_help(tmp_path: Path, capsys: pytest.C
         "    for name, text in (('told', \"The run's 'name'.\"), ('untold', None)):\n"
         "        yield click.Command(name, params=[click.Option(['--of'], required=True, help=text)])\n"
     )
-    assert run(["--plugin", str(file), "told"]) == 2
-    assert capsys.readouterr().err == "error: --of is missing: The run's 'name'; see rlcore told --help.\n"
-    assert run(["--plugin", str(file), "untold"]) == 2
-    assert capsys.readouterr().err == "error: --of is missing; see rlcore untold --help.\n"
+    said = program.refused("--plugin", str(file), "told")
+    assert said == "--of is missing: The run's 'name'; see rlcore told --help."
+    assert program.refused("--plugin", str(file), "untold") == "--of is missing; see rlcore untold --help."
 
 
 def test_a_traceback_is_shown_on_request(
-    hello: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    hello: str, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLCORE_DEBUG", "1")
-    assert run(["hello", "--plugin", hello, "--fail", "run"]) == 1
-    assert "Traceback" in capsys.readouterr().err
+    program("hello", "--plugin", hello, "--fail", "run", code=1)
+    assert "Traceback" in program.err
 
 
 def test_the_own_commands_are_there_without_any_plugin(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLCORE_PLUGINS", "")
-    assert run(["plugins", "list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = program.json("plugins", "list", "--json")
     assert {row["distribution"] for row in listed["plugins"]} == {"rlcore-cli"}
     assert listed["broken"] == []
-    assert run(["--help"]) == 0
-    assert "between checkpoints and Hugging Face directories" in " ".join(capsys.readouterr().out.split())
+    assert "between checkpoints and Hugging Face directories" in " ".join(program("--help").split())
 
 
-def test_a_part_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plugins", "show", "grpo"]) == 0
-    out = capsys.readouterr().out
+def test_a_part_is_shown_with_its_settings(program: Program) -> None:
+    out = program("plugins", "show", "grpo")
     assert "algorithm grpo: " in out
     assert "\n  chosen by  --algo grpo\n" in out
     assert "\nadvantage grpo: " in out
     assert "advantage.py)" in out
-    assert run(["plugins", "show", "functions"]) == 0
-    out = capsys.readouterr().out
+    out = program("plugins", "show", "functions")
     assert "reward_adapter functions: makes a reward of a function with a parameter such as response" in out
     assert "\n  takes      args, sample; args, samples\n" in out
     assert "    --reward.NAME.args  {}  further attributes" in out
-    assert run(["plugins", "show", "exact_match"]) == 0
-    out = capsys.readouterr().out
+    out = program("plugins", "show", "exact_match")
     assert "  chosen by  --reward exact_match\n" in out
     assert re.search(r"--reward\.exact-match\.casefold +false +ignore upper and lower case", out)
-    assert run(["plugins", "show", "exactmatch"]) == 2
-    assert "nothing is called 'exactmatch'. Did you mean 'exact_match'?" in capsys.readouterr().err
+    said = program.refused("plugins", "show", "exactmatch")
+    assert "nothing is called 'exactmatch'. Did you mean 'exact_match'?" in said
 
 
 def test_help_that_is_too_long_for_the_terminal_goes_below_its_flag(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    assert run(["plugins", "show", "exact_match"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = program("plugins", "show", "exact_match").splitlines()
     assert "    --reward.exact-match.casefold  false" in lines
     assert "        ignore upper and lower case" in lines
     assert max(len(line) for line in lines if "/" not in line) <= 60
 
 
-def test_a_part_is_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plugins", "show", "exact_match", "--json"]) == 0
-    [shown] = json.loads(capsys.readouterr().out)["shown"]
+def test_a_part_is_shown_as_json(program: Program) -> None:
+    [shown] = program.json("plugins", "show", "exact_match", "--json")["shown"]
     assert (shown["kind"], shown["distribution"]) == ("reward", "rlcore-text")
     assert (shown["chosen_by"], shown["hook"]) == ("--reward exact_match", "rlcore_rewards")
     [casefold] = [one for one in shown["settings"] if one["flag"] == "--reward.exact-match.casefold"]
     assert casefold["default"] is False
-    assert run(["plugins", "show", "grpo", "--json"]) == 0
-    recipe = json.loads(capsys.readouterr().out)["shown"][0]
+    recipe = program.json("plugins", "show", "grpo", "--json")["shown"][0]
     assert (recipe["parts"]["advantage"], recipe["paper"][:5]) == ("grpo", "https")
-    assert run(["plugins", "show", "exactmatch", "--json"]) == 2
-    assert "Did you mean 'exact_match'?" in json.loads(capsys.readouterr().out)["error"]
+    found = program.json("plugins", "show", "exactmatch", "--json", code=2)
+    assert "Did you mean 'exact_match'?" in found["error"]
 
 
-def test_a_part_of_a_file_is_shown_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_of_a_file_is_shown_with_its_file(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "brief.py"
     file.write_text(
         "from rlcore import Component, hookimpl\n"
@@ -218,25 +207,21 @@ def test_a_part_of_a_file_is_shown_with_its_file(tmp_path: Path, capsys: pytest.
         "@hookimpl\ndef rlcore_rewards():\n"
         "    yield Component(name='brevity', factory=f'{__name__}:brevity', summary='')\n"
     )
-    assert run(["--plugin", str(file), "plugins", "show", "brevity"]) == 0
-    out = capsys.readouterr().out
+    out = program("--plugin", str(file), "plugins", "show", "brevity")
     assert f":brevity ({file})" in out
     assert f"  chosen by  --plugin {file} --reward brevity\n" in out
     assert "cannot be found" not in out
 
 
-def test_two_commands_of_one_name_are_refused(
-    tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_commands_of_one_name_are_refused(tmp_path: Path, hello: str, program: Program) -> None:
     other = tmp_path / "other.py"
     other.write_text(COMMAND + "\nX = 1\n")
-    assert run(["--plugin", hello, "--plugin", str(other), "hello"]) == 2
-    assert "command 'hello' is offered by two plugins" in capsys.readouterr().err
-    assert run(["--plugin", hello, "--plugin", str(other), "--help"]) == 0
-    assert "Offered by two plugins." in capsys.readouterr().out
-    assert run(["--plugin", hello, "--plugin", str(other), "hello", "--help", "--x", "3"]) == 2
-    assert run(["--plugin", hello, "--plugin", str(other), "plugins"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("clash: command 'hello' is offered by two")
+    said = program.refused("--plugin", hello, "--plugin", str(other), "hello")
+    assert "command 'hello' is offered by two plugins" in said
+    assert "Offered by two plugins." in program("--plugin", hello, "--plugin", str(other), "--help")
+    program("--plugin", hello, "--plugin", str(other), "hello", "--help", "--x", "3", code=2)
+    last = program("--plugin", hello, "--plugin", str(other), "plugins").splitlines()[-1]
+    assert last.startswith("clash: command 'hello' is offered by two")
 
 
 @pytest.mark.parametrize(
@@ -260,60 +245,50 @@ def test_two_commands_of_one_name_are_refused(
     ],
 )
 def test_a_plugin_whose_commands_fail_costs_a_warning(
-    tmp_path: Path,
-    body: str,
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, body: str, said: str, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text(COMMAND.replace("    yield hello", f"    {body}"))
-    assert run(["--plugin", str(bad), "plugins"]) == 0
-    err = capsys.readouterr().err
-    assert err.count("warning") == 1
-    assert err.startswith(f"warning: plugin 'bad.py' of {bad} sha256:")
-    assert err.endswith(f" cannot give its commands: {said}\n")
+    program("--plugin", str(bad), "plugins")
+    assert program.err.count("warning") == 1
+    assert program.err.startswith(f"warning: plugin 'bad.py' of {bad} sha256:")
+    assert program.err.endswith(f" cannot give its commands: {said}\n")
     monkeypatch.setenv("RLCORE_STRICT_PLUGINS", "1")
-    assert run(["--plugin", str(bad), "--version"]) == 2
+    program("--plugin", str(bad), "--version", code=2)
 
 
 def test_a_module_that_prints_leaves_the_answer_of_its_command_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "prints_and_greets.py").write_text(f"print('a banner')\n{COMMAND}")
     file = tmp_path / "greet.py"
     file.write_text(COMMAND.replace("yield hello", "yield record()"))
-    assert run(["--plugin", str(file), "greet"]) == 0
-    assert capsys.readouterr().out == "hello\n"
+    assert program("--plugin", str(file), "greet") == "hello\n"
 
 
 def test_a_command_that_is_not_there_is_told_when_strict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "greet.py"
     file.write_text(COMMAND.replace("yield hello", "yield record(factory='nowhere:hello')"))
-    assert run(["--plugin", str(file), "--version"]) == 0
+    program("--plugin", str(file), "--version")
     monkeypatch.setenv("RLCORE_STRICT_PLUGINS", "1")
-    assert run(["--plugin", str(file), "--version"]) == 2
-    assert "there is no module 'nowhere'" in capsys.readouterr().err
+    assert "there is no module 'nowhere'" in program.refused("--plugin", str(file), "--version")
 
 
-def test_broken_plugins_are_listed(tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_plugins_are_listed(tmp_path: Path, hello: str, program: Program) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("print('hello')  # in the way of nobody who reads JSON\nimport no_such_module_here\n")
-    assert run(["plugins", "--plugin", str(bad)]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    last = program("plugins", "--plugin", str(bad)).splitlines()[-1]
     assert last.startswith("broken: bad.py (")
     assert last.endswith("ModuleNotFoundError: No module named 'no_such_module_here'")
-    assert run(["plugins", "--json", "--plugin", str(bad)]) == 0
-    assert json.loads(capsys.readouterr().out)["broken"][0]["name"] == "bad.py"
+    assert program.json("plugins", "--json", "--plugin", str(bad))["broken"][0]["name"] == "bad.py"
 
 
 @pytest.mark.parametrize("args", [["-p", "grpo", "plugins"], ["plugins", "-p", "no:nothing"]])
-def test_a_wrong_switch(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(args) == 2
-    assert capsys.readouterr().err.startswith(("error: -p: found 'grpo', expected no:NAME.", "error: -p no:"))
+def test_a_wrong_switch(args: list[str], program: Program) -> None:
+    assert program.refused(*args).startswith(("-p: found 'grpo', expected no:NAME.", "-p no:"))
 
 
 def test_early_switches_are_taken_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,36 +315,32 @@ def test_a_function_of_a_file_is_a_file_and_a_name() -> None:
 
 
 @cases("cli: functions")
-def test_a_function_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: Case) -> None:
+def test_a_function_that_is_not_there(tmp_path: Path, program: Program, case: Case) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from json import dumps\ndef short(response): return 1\ndef other(x): return 1\n")
-    assert run(["eval", "--task", "copy", *case.given.replace("FILE", str(file)).split()]) == 2
-    case.check(sentence(capsys.readouterr().err), tmp_path)
+    case.check(
+        program.refused("eval", "--task", "copy", *case.given.replace("FILE", str(file)).split()), tmp_path
+    )
 
 
-def test_a_function_without_what_makes_rewards_of_functions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_function_without_what_makes_rewards_of_functions(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def short(response): return 1\n")
-    assert run(["-p", "no:functions", "eval", "--task", "copy", "--reward", f"{file}:short"]) == 2
     said = "no plugin that is loaded makes rewards of functions; rlcore-functions does: name it in RLCORE"
-    assert f"--reward {file}:short: {said}" in capsys.readouterr().err
+    found = program.refused("-p", "no:functions", "eval", "--task", "copy", "--reward", f"{file}:short")
+    assert f"--reward {file}:short: {said}" in found
 
 
-def test_a_file_with_a_hook_offers_what_the_hook_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_with_a_hook_offers_what_the_hook_names(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
         "from rlcore import Component, hookimpl\nasync def generate(ctx, sample): ...\n"
         "@hookimpl\ndef rlcore_generators():\n"
         "    yield Component(name='own', factory=f'{__name__}:generate', summary='one answer')\n"
     )
-    assert run(["eval", "--task", "copy", "--generator", f"{file}:generate"]) == 2
-    assert capsys.readouterr().err == (
-        f"error: --generator {file}:generate: rlcore_generators in the file names what it offers; choose "
-        f"that by --plugin {file} --generator NAME, or leave the hook out.\n"
+    assert program.refused("eval", "--task", "copy", "--generator", f"{file}:generate") == (
+        f"--generator {file}:generate: rlcore_generators in the file names what it offers; choose "
+        f"that by --plugin {file} --generator NAME, or leave the hook out."
     )
 
 
@@ -386,17 +357,14 @@ def test_a_reward_and_a_generator_of_a_file_may_have_one_name(tmp_path: Path) ->
 
 
 def test_a_slow_import_is_named(
-    tmp_path: Path, hello: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hello: str, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text("import time\ntime.sleep(0.3)\n")
     monkeypatch.setattr("rlcore.plugins.loader.SLOW_S", 0.2)
-    assert run(["--plugin", str(slow), "--plugin", hello, "hello"]) == 0
-    said = capsys.readouterr()
-    assert said.out == "hello\n"
-    assert re.search(
-        r"(?m)^warning: plugin 'slow\.py' of .* takes more than 0\.2 s to import; move slow", said.err
-    )
+    assert program("--plugin", str(slow), "--plugin", hello, "hello") == "hello\n"
+    said = r"(?m)^warning: plugin 'slow\.py' of .* takes more than 0\.2 s to import; move slow"
+    assert re.search(said, program.err)
 
 
 def test_no_part_is_imported_that_was_not_chosen() -> None:

@@ -1,11 +1,11 @@
 """The table of docs/planning.md that leads from a card to a run: each row is what the planner says."""
 
-import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from program import Program
 
 from rlcore_cli.main import run
 
@@ -43,18 +43,11 @@ def test_a_run_takes_every_command() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("gpus", "memory", "model", "method", "size", "command"), _params())
 def test_a_row_is_what_the_planner_says(
-    gpus: str,
-    memory: str,
-    model: str,
-    method: str,
-    size: str,
-    command: str,
-    capsys: pytest.CaptureFixture[str],
+    gpus: str, memory: str, model: str, method: str, size: str, command: str, program: Program
 ) -> None:
     words = shlex.split(command)
     asked = [word for flag in ASKED if flag in words for word in (flag, words[words.index(flag) + 1])]
-    assert run(["plan", *asked, "--gpus", gpus, "--gpu-memory", memory, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = program.json("plan", *asked, "--gpus", gpus, "--gpu-memory", memory, "--json")
     [best, *_] = found["layouts"]
     assert found["command"] == command
     assert f"{max(phase['total'] for phase in best['phases']) / 1e9:.1f}" == size

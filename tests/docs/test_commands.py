@@ -17,6 +17,7 @@ from pathlib import Path
 import pages
 import pytest
 from command import Command
+from program import Program
 from reader import NOT_HERE, Reader, make
 
 import rlcore
@@ -108,7 +109,7 @@ DAILY = "README.md"
         for page in dict.fromkeys(block.page for block in SHELL)
     ],
 )
-def test_the_commands_of_a_page_run(page: str, reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_a_page_run(page: str, reader: Reader, program: Program) -> None:
     """Line by line, from its first block to its last, in one folder."""
     for line in lines_of(page):
         reader.type(line)
@@ -185,9 +186,7 @@ def test_a_line_of_a_page_trains(page: str, text: str, trainee: Reader) -> None:
 
 @pytest.mark.grid
 @pytest.mark.parametrize(("page", "line"), SPOKEN)
-def test_a_command_of_the_text_runs(
-    page: str, line: str, reader: Reader, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_of_the_text_runs(page: str, line: str, reader: Reader, program: Program) -> None:
     for placeholder, name in STANDS_FOR.items():
         line = line.replace(placeholder, name)
     reader.rlcore(INSTALLED.sub("exact_match", line) if line.startswith("plugins ") else line)
@@ -261,7 +260,7 @@ def test_doctor_looks_at_what_its_page_shows(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("place", ["loss", "reward"])
-def test_the_formulas_of_the_kl_term_name_settings(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_formulas_of_the_kl_term_name_settings(place: str, program: Program) -> None:
     (line,) = re.findall(rf"^--kl-place {place} .*", TEXTS["docs/kl.md", "--kl-place"], re.MULTILINE)
     flags = ["--kl-coef", "0.1", "--kl-place", place, *re.findall(r"--kl-unbiased", line)]
     assert run(["train", "--algo", "grpo", "--model", "qwen3", *flags, "--dry-run"]) == 0
@@ -276,7 +275,7 @@ def test_a_new_package_has_the_files_of_the_page(tmp_path: Path) -> None:
 
 
 def test_a_plugin_of_another_release_is_named_as_the_page_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     info = tmp_path / "rlcore_brevity-1.0.dist-info"
     info.mkdir()
@@ -286,9 +285,8 @@ def test_a_plugin_of_another_release_is_named_as_the_page_shows(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(rlcore, "__version__", "0.5.0")
-    assert run(["plugins"]) == 0
-    said = capsys.readouterr()
-    assert TEXTS["docs/versions.md", "broken:"].strip() in said.out + said.err
+    program("plugins")
+    assert TEXTS["docs/versions.md", "broken:"].strip() in program.out + program.err
 
 
 def test_a_gap_between_trainer_and_engine_is_told_as_the_page_shows() -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rlcore_cli.main import run
+from program import Program
 
 
 def sample(prompt: str, response: str, score: float | None, status: str = "completed") -> dict[str, Any]:
@@ -19,7 +18,7 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
-def test_the_best_and_the_worst_finished_response(tmp_path: Path) -> None:
+def test_the_best_and_the_worst_finished_response(tmp_path: Path, program: Program) -> None:
     first = write(
         tmp_path / "rollout-1.jsonl",
         *(
@@ -32,7 +31,7 @@ def test_the_best_and_the_worst_finished_response(tmp_path: Path) -> None:
     )
     second = write(tmp_path / "rollout-2.jsonl", sample("c", "early", 0.3), sample("d", "alone", 1.0))
     out = tmp_path / "pairs.jsonl"
-    assert run(["pairs", str(first), str(second), "--out", str(out)]) == 0
+    program("pairs", str(first), str(second), "--out", str(out))
     found = [json.loads(line) for line in out.read_text().splitlines()]
     assert found == [
         {"prompt": "a", "chosen": "good", "rejected": "bad", "label": "l"},
@@ -51,20 +50,16 @@ def test_the_best_and_the_worst_finished_response(tmp_path: Path) -> None:
         (json.dumps(sample("a", "alone", 1.0)), "no prompt has two finished responses of different scores"),
     ],
 )
-def test_what_gives_no_pair(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str
-) -> None:
+def test_what_gives_no_pair(tmp_path: Path, program: Program, text: str | None, said: str) -> None:
     path, out = tmp_path / "rollout-1.jsonl", tmp_path / "pairs.jsonl"
     if text is not None:
         path.write_text(text)
-    assert run(["pairs", str(path), "--out", str(out)]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {path}")
+    line = program.refused("pairs", str(path), "--out", str(out))
+    assert line.startswith(str(path))
     assert said in line
     assert not out.exists()
 
 
-def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, program: Program) -> None:
     path = write(tmp_path / "rollout-1.jsonl", sample("a", "good", 0.9), sample("a", "bad", 0.1))
-    assert run(["pairs", str(path), "--out", str(path)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in program.refused("pairs", str(path), "--out", str(path))

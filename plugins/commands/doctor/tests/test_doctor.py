@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import Case, cases, sentence
+from program import Program
+from refusals import Case, cases
 
-from rlcore_cli.main import run
 from rlcore_doctor import machine
 
 PROGRAM = "from rlcore_cli.main import main; main()"
@@ -53,9 +53,8 @@ def in_shell(command: str, **environment: str) -> tuple[int, dict[str, dict[str,
     return done.returncode, lines(done.stdout)
 
 
-def test_on_a_sound_machine_each_line_is_ok(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["doctor", "--cluster", "processes"]) == 0
-    out = capsys.readouterr().out
+def test_on_a_sound_machine_each_line_is_ok(program: Program) -> None:
+    out = program("doctor", "--cluster", "processes")
     for what in ("python", "torch", "memory", "open files", "loopback", "plugins"):
         assert f" {what}: " in out
     assert "STOP" not in out
@@ -74,7 +73,7 @@ def test_a_machine_that_is_not_sound(tmp_path: Path) -> None:
     assert "libcudart" in bad["torch"]["found"]
 
 
-def test_what_differs_from_a_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_differs_from_a_lock(tmp_path: Path, program: Program) -> None:
     lock = tmp_path / "lock.txt"
     pins = [f"{name}=={version(name)}" for name in ("click", "psutil")]
     for added, found in (
@@ -88,12 +87,10 @@ def test_what_differs_from_a_lock(tmp_path: Path, capsys: pytest.CaptureFixture[
         ),
     ):
         lock.write_text("\n".join(["# versions", *pins, *added]))
-        assert run([*QUICK, "--lock", str(lock)]) == 0
-        said = lines(capsys.readouterr().out)
+        said = lines(program(*QUICK, "--lock", str(lock)))
         assert {what: one["found"] for what, one in said.items() if what.startswith("lock")} == found
     lock.write_text("click>=8")
-    assert run([*QUICK, "--lock", str(lock)]) == 2
-    assert "line 1 is 'click>=8'" in capsys.readouterr().err
+    assert "line 1 is 'click>=8'" in program.refused(*QUICK, "--lock", str(lock))
 
 
 @pytest.mark.parametrize(
@@ -107,16 +104,17 @@ def test_the_remedy_for_few_files_can_be_typed(monkeypatch: pytest.MonkeyPatch, 
     assert said in found.remedy
 
 
-def test_only_the_chosen_cluster_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_chosen_cluster_is_asked(tmp_path: Path, program: Program) -> None:
     """To ask one may take seconds, and a run has one."""
     plugin = tmp_path / "mine.py"
     cluster = ENGINE.replace("EngineConfig", "ClusterConfig").replace("rlcore_engines", "rlcore_clusters")
     plugin.write_text(cluster)
-    assert run([*QUICK, "--plugin", str(plugin)]) == 0
-    assert not [what for what in lines(capsys.readouterr().out) if what.startswith("cluster")]
+    assert not [
+        what for what in lines(program(*QUICK, "--plugin", str(plugin))) if what.startswith("cluster")
+    ]
     asked = ["--cluster", "mine", "--cluster.python", "gone", "--plugin", str(plugin)]
-    assert run(["doctor", "--json", *asked]) == 1
-    assert lines(capsys.readouterr().out)["cluster mine"]["found"] == "cannot be used here"
+    found = lines(program("doctor", "--json", *asked, code=1))
+    assert found["cluster mine"]["found"] == "cannot be used here"
 
 
 @pytest.mark.parametrize(
@@ -129,26 +127,22 @@ def test_only_the_chosen_cluster_is_asked(tmp_path: Path, capsys: pytest.Capture
     ],
 )
 def test_a_part_answers_for_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], code: int, what: str, said: str
+    tmp_path: Path, program: Program, args: list[str], code: int, what: str, said: str
 ) -> None:
     plugin = tmp_path / "mine.py"
     plugin.write_text(ENGINE)
-    assert run([*QUICK, "--plugin", str(plugin), *args]) == code
-    assert said in lines(capsys.readouterr().out)[what]["found"]
+    assert said in lines(program(*QUICK, "--plugin", str(plugin), *args, code=code))[what]["found"]
 
 
-def test_broken_plugins_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_plugins_are_named(tmp_path: Path, program: Program) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("import no_such_module_here\n")
-    assert run([*QUICK, "--plugin", str(bad)]) == 0
-    found = lines(capsys.readouterr().out)["plugin bad.py"]
+    found = lines(program(*QUICK, "--plugin", str(bad)))["plugin bad.py"]
     assert "No module named 'no_such_module_here'" in found["found"]
     assert "-p no:bad.py" in found["remedy"]
 
 
-def test_settings_that_cannot_be_imported_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_that_cannot_be_imported_are_told(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "lazy.py"
     lazy = "name='lazy', factory='nowhere:R', summary='lazy'"
     file.write_text(
@@ -159,8 +153,7 @@ def test_settings_that_cannot_be_imported_are_told(
         "@hookimpl\ndef rlcore_reward_adapters():\n"
         "    yield RewardAdapter(parameters=(frozenset('x'),), factory_of='here:make', config='nowhere:C')\n"
     )
-    assert run([*QUICK, "--plugin", str(file)]) == 0
-    told = lines(capsys.readouterr().out)
+    told = lines(program(*QUICK, "--plugin", str(file)))
     for what in ("cluster lazy", "command lazy", "reward here:make"):
         assert "nowhere" in told[what]["found"]
         assert told[what]["mark"] == "note"
@@ -169,23 +162,21 @@ def test_settings_that_cannot_be_imported_are_told(
 
 
 def test_a_default_without_settings_and_a_name_that_is_taken_stop(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Program
 ) -> None:
     """All other lines are there too."""
     file = tmp_path / "mine.py"
     file.write_text(ENGINE.replace("config=MineConfig", "config='nowhere:C', default=True"))
-    assert run([*QUICK, "-p", "no:local", "--plugin", str(file)]) == 1
-    found = lines(capsys.readouterr().out)
+    found = lines(program(*QUICK, "-p", "no:local", "--plugin", str(file), code=1))
     assert {"loopback", "plugins"} <= found.keys()
     assert "nowhere" in found["engine mine"]["found"]
     assert found["engine mine"]["mark"] == "STOP"
     file.write_text(ENGINE.replace('"mine"', '"local"'))
-    assert run([*QUICK, "--plugin", str(file)]) == 1
-    assert lines(capsys.readouterr().out)["plugins"]["mark"] == "STOP"
+    assert lines(program(*QUICK, "--plugin", str(file), code=1))["plugins"]["mark"] == "STOP"
 
 
 def test_a_default_that_is_offered_twice_stops(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Program
 ) -> None:
     info = tmp_path / "rlcore_twice-1.0.dist-info"
     info.mkdir()
@@ -193,13 +184,11 @@ def test_a_default_that_is_offered_twice_stops(
     (info / "entry_points.txt").write_text("[rlcore]\ntwice = offers_twice\n")
     (tmp_path / "offers_twice.py").write_text(ENGINE.replace('"mine"', '"local"'))
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert run(QUICK) == 1
-    found = lines(capsys.readouterr().out)["engine"]
+    found = lines(program(*QUICK, code=1))["engine"]
     assert found["found"] == "the default is offered twice"
     assert "-p no:local or -p no:twice" in found["remedy"]
 
 
 @cases("doctor")
-def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str], case: Case) -> None:
-    assert run([*QUICK, *case.given]) == 2
-    case.check(sentence(capsys.readouterr().err))
+def test_bad_input_is_refused(program: Program, case: Case) -> None:
+    case.check(program.refused(*QUICK, *case.given))

@@ -5,16 +5,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from program import Program
 from refusals import Case, cases, sentence
-
-from rlcore_cli.main import run
 
 FLAGS = ["--rollout-batch-size", "8", "--rollout-max-response-len", "512", "--rm-type", "math"]
 
 
-def test_the_toml_goes_to_stdout_and_the_table_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "slime", *FLAGS, "--use-distributed-post", "--group-rm", "--spec", "own", "f"]) == 0
-    out, err = capsys.readouterr()
+def test_the_toml_goes_to_stdout_and_the_table_to_stderr(program: Program) -> None:
+    out = program("import", "slime", *FLAGS, "--use-distributed-post", "--group-rm", "--spec", "own", "f")
+    err = program.err
     found = tomllib.loads(out)
     assert (found["prompts_per_step"], found["max_response_tokens"], found["reward"]) == (8, 512, ["math"])
     for flag, verdict in {
@@ -28,13 +27,13 @@ def test_the_toml_goes_to_stdout_and_the_table_to_stderr(capsys: pytest.CaptureF
 
 
 def test_flags_of_unknown_variables_are_left_out_and_the_variables_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, program: Program
 ) -> None:
     script = tmp_path / "run.sh"
     files = "--hf-checkpoint ${BASE}/m --prompt-data ${BASE}/d --lr-warmup-iters $(steps $OWN)"
     script.write_text(f"ARGS=(\n --lr 1e-5\n --seed $SEED\n {files}\n)\n")
-    assert run(["import", "slime", str(script)]) == 0
-    out, err = capsys.readouterr()
+    out = program("import", "slime", str(script))
+    err = program.err
     found = tomllib.loads(out)
     assert found["lr"] == 1e-5
     assert not {"model", "data"} & set(found)
@@ -43,16 +42,14 @@ def test_flags_of_unknown_variables_are_left_out_and_the_variables_named(
     assert err.endswith("--seed, --hf-checkpoint, --prompt-data. Add --var SEED=VALUE --var BASE=VALUE.\n")
 
 
-def test_a_script_is_written_to_a_file_and_flags_override_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_is_written_to_a_file_and_flags_override_it(tmp_path: Path, program: Program) -> None:
     script, out = tmp_path / "run.sh", tmp_path / "run.toml"
     script.write_text("ARGS=(\n --lr 1e-5\n --rollout-stop-token-ids 1 2\n --seed $SEED\n)\n")
     asked = ["import", "slime", str(script), "--var", "SEED=3", "-o", str(out), "--lr", "2e-6", "--colocate"]
-    assert run(asked) == 0
+    program(*asked)
     found = tomllib.loads(out.read_text())
     assert (found["lr"], found["stop_token_ids"], found["seed"]) == (2e-6, [1, 2], 3)
-    assert capsys.readouterr().out == ""
+    assert program.out == ""
 
 
 @pytest.mark.parametrize(
@@ -63,26 +60,25 @@ def test_a_script_is_written_to_a_file_and_flags_override_it(
         ("--balance-data", "--balance-data: implied: samples are dealt out"),
     ],
 )
-def test_a_flag_alone_is_a_question(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "slime", flag]) == 0
-    assert capsys.readouterr().out.startswith(said)
+def test_a_flag_alone_is_a_question(flag: str, said: str, program: Program) -> None:
+    assert program("import", "slime", flag).startswith(said)
 
 
-def test_an_unknown_flag_is_named_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "slime", "--rollout-bach-size", "8", "--seed", "3"]) == 2
-    out, err = capsys.readouterr()
+def test_an_unknown_flag_is_named_with_a_suggestion(program: Program) -> None:
+    out = program("import", "slime", "--rollout-bach-size", "8", "--seed", "3", code=2)
+    err = program.err
     line, sentence = (one for one in err.splitlines() if "--rollout-bach-size" in one)
     assert "unknown" in line
     assert "Did you mean '--rollout-batch-size'?" in line
     assert "--ignore-unknown" in sentence
     assert out == ""
-    assert run(["import", "slime", "--rollout-bach-size", "8", "--seed", "3", "--ignore-unknown"]) == 0
-    assert tomllib.loads(capsys.readouterr().out)["seed"] == 3
+    out = program("import", "slime", "--rollout-bach-size", "8", "--seed", "3", "--ignore-unknown")
+    assert tomllib.loads(out)["seed"] == 3
 
 
-def test_what_slime_does_without_a_flag_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "slime", "--rm-type", "math", "--seed", "3"]) == 0
-    out, err = capsys.readouterr()
+def test_what_slime_does_without_a_flag_is_said(program: Program) -> None:
+    out = program("import", "slime", "--rm-type", "math", "--seed", "3")
+    err = program.err
     told = " ".join(err.split())
     assert "--n-samples-per-prompt 1 not possible slime's default; a group of one has no advantage" in told
     assert "slime's defaults and what follows from the flags: algo" in told
@@ -91,19 +87,17 @@ def test_what_slime_does_without_a_flag_is_said(capsys: pytest.CaptureFixture[st
     assert tomllib.loads(out)["shuffle"] is False
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["import", "slime", "--seed", "3", "-o", str(tmp_path / "new" / "run.toml")]) == 0
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, program: Program) -> None:
+    program("import", "slime", "--seed", "3", "-o", str(tmp_path / "new" / "run.toml"))
     (tmp_path / "file").write_text("")
-    assert run(["import", "slime", "--seed", "3", "-o", str(tmp_path / "file" / "run.toml")]) == 2
-    assert "could not be written" in capsys.readouterr().err
+    program("import", "slime", "--seed", "3", "-o", str(tmp_path / "file" / "run.toml"), code=2)
+    assert "could not be written" in program.err
 
 
 @cases("import: arguments")
-def test_what_cannot_be_is_one_sentence(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", *case.given]) == 2
-    out, err = capsys.readouterr()
+def test_what_cannot_be_is_one_sentence(case: Case, program: Program) -> None:
+    out = program("import", *case.given, code=2)
+    err = program.err
     assert out == ""
     case.check(sentence(err))
 
@@ -116,9 +110,8 @@ def test_what_cannot_be_is_one_sentence(case: Case, capsys: pytest.CaptureFixtur
         ([sys.executable], "found no text, expected a shell script."),
     ],
 )
-def test_what_is_no_script(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "slime", *args]) == 2
-    assert said in capsys.readouterr().err
+def test_what_is_no_script(args: list[str], said: str, program: Program) -> None:
+    assert said in program.refused("import", "slime", *args)
 
 
 HINTS = {
@@ -137,14 +130,13 @@ HINTS = {
 
 
 @pytest.mark.parametrize("flag", HINTS)
-def test_a_flag_of_slime_typed_to_train_is_recognized(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "--algo", "grpo", "--model", "qwen3", flag, "2"]) == 2
-    assert HINTS[flag] in capsys.readouterr().err
+def test_a_flag_of_slime_typed_to_train_is_recognized(flag: str, program: Program) -> None:
+    assert HINTS[flag] in program.refused("train", "--algo", "grpo", "--model", "qwen3", flag, "2")
 
 
-def test_a_flag_of_slime_typed_to_eval_is_recognized(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["eval", "--model", "qwen3", "--task", "copy", "--retro-add-retriever"]) == 2
-    assert "`rlcore import slime --retro-add-retriever` tells" in capsys.readouterr().err
+def test_a_flag_of_slime_typed_to_eval_is_recognized(program: Program) -> None:
+    said = program.refused("eval", "--model", "qwen3", "--task", "copy", "--retro-add-retriever")
+    assert "`rlcore import slime --retro-add-retriever` tells" in said
 
 
 OTHERS = {
@@ -160,17 +152,13 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("word", OTHERS)
-def test_a_setting_of_another_framework_is_answered_with_ours(
-    word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_setting_of_another_framework_is_answered_with_ours(word: str, program: Program) -> None:
     value = [] if "=" in word else ["2"]
-    assert run(["train", "--algo", "grpo", "--model", "qwen3", word, *value]) == 2
-    assert OTHERS[word] in capsys.readouterr().err
+    assert OTHERS[word] in program.refused("train", "--algo", "grpo", "--model", "qwen3", word, *value)
 
 
-def test_a_file_of_another_framework_is_answered_with_ours(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_another_framework_is_answered_with_ours(tmp_path: Path, program: Program) -> None:
     (tmp_path / "rl.toml").write_text("[orchestrator]\nbatch_size = 512\n")
-    assert run(["train", "--algo", "grpo", "--model", "qwen3", "--config", str(tmp_path / "rl.toml")]) == 2
-    assert "prime-rl has it; here it is --prompts-per-step (over group_size)." in capsys.readouterr().err
+    file = str(tmp_path / "rl.toml")
+    said = program.refused("train", "--algo", "grpo", "--model", "qwen3", "--config", file)
+    assert "prime-rl has it; here it is --prompts-per-step (over group_size)." in said

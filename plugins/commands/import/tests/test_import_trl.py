@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from program import Program
 
 from rlcore.api.errors import ConfigError
 from rlcore.plugins.loader import load
-from rlcore_cli.main import run
 from rlcore_import.translation import FlagVerdict, Translation
 from rlcore_import.trl.program import of_words, read
 from rlcore_import.trl.run import Run
@@ -20,6 +20,12 @@ REGISTRY = load().registry
 
 def translated(text: str) -> Translation[Run]:
     return translate(of_words(text.split()), REGISTRY)
+
+
+def of_program(folder: Path, text: str) -> Translation[Run]:
+    path = folder / "train.py"
+    path.write_text(text)
+    return translate(read((str(path),), {}), REGISTRY)
 
 
 @pytest.mark.parametrize(
@@ -101,11 +107,10 @@ trainer = GRPOTrainer(
 """
 
 
-def test_a_program_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_is_read_and_not_run(tmp_path: Path, program: Program) -> None:
     path, out = tmp_path / "train.py", tmp_path / "run.toml"
-    path.write_text(PROGRAM)
     with pytest.raises(ConfigError, match="found GRPOTrainer, GRPOTrainer, exp"):
-        read((str(path),), {})
+        of_program(tmp_path, PROGRAM)
     path.write_text(PROGRAM.replace('GRPOTrainer("m/n"', 'print("m/n"'))
     found = translate(read((str(path), "--seed", "7"), {"RATE": "3e-6"}), REGISTRY)
     wanted = {"lr": 3e-6, "temperature": 0.75, "model": "m/n", "data": "a/b:train[:5]", "seed": 7}
@@ -113,8 +118,8 @@ def test_a_program_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFix
     verdicts = {row.flag: row.outcome.verdict for row in found.rows}
     assert verdicts["--max_completion_length"] is FlagVerdict.OPEN  # a shift
     assert verdicts["--dataset.map"] is FlagVerdict.IMPOSSIBLE
-    assert run(["import", "trl", str(path), "-o", str(out)]) == 0
-    assert "--learning_rate. Add --var RATE=VALUE" in capsys.readouterr().err
+    program("import", "trl", str(path), "-o", str(out))
+    assert "--learning_rate. Add --var RATE=VALUE" in program.err
     rewards = tmp_path / "train_rewards.py"
     assert tomllib.loads(out.read_text())["reward"] == [f"{rewards}:good", f"{rewards}:reward_1"]
     text = rewards.read_text()
@@ -164,9 +169,7 @@ FIELDS = "r=4, target_modules=['q_proj']"
     ],
 )
 def test_a_model_that_is_loaded(lines: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(LOADED.format(lines))
-    found = translate(read((str(path),), {}), REGISTRY)
+    found = of_program(tmp_path, LOADED.format(lines))
     assert {"model": "m/n", **settings}.items() <= found.settings.items()
     assert ("lora.rank" in found.settings) == bool(settings)
     assert not [row.flag for row in found.rows if row.outcome.verdict is FlagVerdict.UNKNOWN]
@@ -181,13 +184,10 @@ SFTTrainer("m/n", args=config, train_dataset=load_dataset("a/b"))
 
 
 def test_settings_of_a_table_and_of_later_lines(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(GIVEN_LATER)
-    found = translate(read((str(path),), {}), REGISTRY).settings
+    found = of_program(tmp_path, GIVEN_LATER).settings
     assert {"steps": 5, "seed": 3, "lr": 1e-4}.items() <= found.items()
-    path.write_text(GIVEN_LATER.replace("dict(max_steps=5)", "json.load(file)"))
     with pytest.raises(ConfigError, match=r"line 3: found \*\*more, which the program computes"):
-        read((str(path),), {})
+        of_program(tmp_path, GIVEN_LATER.replace("dict(max_steps=5)", "json.load(file)"))
 
 
 ELSEWHERE = """
@@ -205,9 +205,7 @@ config.warmup_steps = 6
 
 
 def test_what_lines_elsewhere_assign_is_not_known(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(ELSEWHERE)
-    found = translate(read((str(path),), {}), REGISTRY)
+    found = of_program(tmp_path, ELSEWHERE)
     assert {"steps": 5, "seed": 3}.items() <= found.settings.items()
     unknown = {row.flag for row in found.rows if row.outcome.verdict is FlagVerdict.OPEN}
     assert unknown == {"--learning_rate", "--gradient_accumulation_steps", "--warmup_steps"}
@@ -230,9 +228,7 @@ def test_a_yaml_of_the_command_and_flags_over_it(tmp_path: Path) -> None:
 
 
 def test_files_and_stops_of_a_program(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(FILES)
-    found = translate(read((str(path),), {}), REGISTRY).settings
+    found = of_program(tmp_path, FILES).settings
     wanted = {
         "data": "train.jsonl[:9]",
         "eval.test.data": "test.parquet",
@@ -240,6 +236,6 @@ def test_files_and_stops_of_a_program(tmp_path: Path) -> None:
         "top_p": 0.9,
     }
     assert wanted.items() <= found.items()
-    path.write_text(FILES.replace("top_p", "penalty_alpha").replace("train.jsonl", "train.csv"))
-    found = translate(read((str(path),), {}), REGISTRY).settings
+    other = FILES.replace("top_p", "penalty_alpha").replace("train.jsonl", "train.csv")
+    found = of_program(tmp_path, other).settings
     assert not {"data", "stop"} & found.keys()

@@ -7,12 +7,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from refusals import Case, cases, sentence
+from program import Program
+from refusals import Case, cases
 
 from rlcore import Kind, __version__
 from rlcore.config.layers import Layer
 from rlcore.plugins.loader import load
-from rlcore_cli.main import run
 from rlcore_cli.resolve import resolve
 from rlcore_cli.select import select
 from rlcore_new.package import DEMO, kinds, licenses, this_line, write_package
@@ -20,10 +20,6 @@ from rlcore_testing.programs import ran
 
 ROOT = Path(__file__).resolve().parents[4]
 LONGEST = 24
-
-
-def new(*arguments: str) -> int:
-    return run(["new", *arguments])
 
 
 @pytest.fixture
@@ -72,9 +68,9 @@ def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_a_package_says_of_itself(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert new("value-loss", "far_away", "--license", "MIT") == 0
-    assert capsys.readouterr().out.startswith("made rlcore-far-away, a plugin of the kind value_loss; next:")
+def test_what_a_package_says_of_itself(here: Path, program: Program) -> None:
+    out = program("new", "value-loss", "far_away", "--license", "MIT")
+    assert out.startswith("made rlcore-far-away, a plugin of the kind value_loss; next:")
     package = here / "rlcore-far-away"
     about = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     assert about["name"] == "rlcore-far-away"
@@ -91,9 +87,8 @@ def test_what_a_package_says_of_itself(here: Path, capsys: pytest.CaptureFixture
     assert "rlcore train --algo ppo --model qwen3 --value-loss far_away" in texts[package / "README.md"]
 
 
-def test_the_help_names_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert new("--help") == 0
-    said = " ".join(capsys.readouterr().out.split())
+def test_the_help_names_the_kinds(program: Program) -> None:
+    said = " ".join(program("new", "--help").split())
     assert f"Kinds: {', '.join(kinds())}." in said
 
 
@@ -109,28 +104,22 @@ def test_a_package_asks_for_the_line_that_keeps_its_names(version: str, line: st
 
 
 @cases("new")
-def test_what_cannot_be_made_is_one_sentence(
-    here: Path, capsys: pytest.CaptureFixture[str], case: Case
-) -> None:
-    assert new(*case.given) == 2
-    case.check(sentence(capsys.readouterr().err))
+def test_what_cannot_be_made_is_one_sentence(here: Path, program: Program, case: Case) -> None:
+    case.check(program.refused("new", *case.given))
     assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "owner"), [("reward", "exact_match", "text"), ("loss", "grpo", "grpo")]
 )
-def test_a_name_that_is_taken(kind: str, name: str, owner: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert new(kind, name) == 2
-    assert f"new: the name '{name}' is taken by rlcore-{owner} " in capsys.readouterr().err
+def test_a_name_that_is_taken(kind: str, name: str, owner: str, program: Program) -> None:
+    assert f"new: the name '{name}' is taken by rlcore-{owner} " in program.refused("new", kind, name)
 
 
-def test_a_folder_that_is_there_stays_as_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_there_stays_as_it_is(here: Path, program: Program) -> None:
     (here / "rlcore-brevity").mkdir()
-    assert new("reward", "brevity") == 2
-    assert (
-        "new: rlcore-brevity exists already; take another name, or move it away." in capsys.readouterr().err
-    )
+    said = program.refused("new", "reward", "brevity")
+    assert said == "new: rlcore-brevity exists already; take another name, or move it away."
     assert not list((here / "rlcore-brevity").iterdir())
 
 

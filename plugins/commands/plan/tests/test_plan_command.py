@@ -4,12 +4,14 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub.constants
 import pytest
-from refusals import Case, cases, sentence
+from program import Program
+from refusals import Case, cases
 
 import rlcore
 from rlcore import families, published_sizes
@@ -18,17 +20,32 @@ from rlcore_cli.main import run
 from rlcore_toolkit import count_text, read_config, size_text
 
 GPUS = ["--gpus", "8", "--gpu-memory", "80"]
+Planned = Callable[..., dict[str, Any]]
 
 
-def _json(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
-    code = run(["plan", *args, "--json"])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (code == 0) == any(layout["fits"] for layout in found["layouts"])
-    return found
+@pytest.fixture
+def planned(capsys: pytest.CaptureFixture[str]) -> Planned:
+    """`planned(*arguments)`: the JSON of the plan."""
+
+    def plan(*args: str) -> dict[str, Any]:
+        code = run(["plan", *args, "--json"])
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert (code == 0) == any(layout["fits"] for layout in found["layouts"])
+        return found
+
+    return plan
 
 
-def test_the_best_is_the_least_divided_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json(capsys, "--model", "qwen2.5-7b", *GPUS)
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The hub's cache, which is empty: a published size is known without its config.json."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_the_best_is_the_least_divided_that_fits(planned: Planned) -> None:
+    found = planned("--model", "qwen2.5-7b", *GPUS)
     assert found["parameters"] == found["active_parameters"] == 7_615_616_512
     assert found["publication_bytes"] == 2 * found["parameters"]
     assert found["cache_bytes_per_token"] == 28 * 2 * 4 * 128 * 2
@@ -45,8 +62,8 @@ def test_the_best_is_the_least_divided_that_fits(capsys: pytest.CaptureFixture[s
             assert "needs" in one["reason"]
 
 
-def test_every_stage_starts_on_a_layer_with_an_indexer(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json(capsys, "--model", "glm-5.2", "--gpus", "256", "--gpu-memory", "141", "--pp", "8")
+def test_every_stage_starts_on_a_layer_with_an_indexer(planned: Planned) -> None:
+    found = planned("--model", "glm-5.2", "--gpus", "256", "--gpu-memory", "141", "--pp", "8")
     stages = found["layouts"][0]["layout"]["stages"]
     every = read_config("glm-5.2", load().registry)["index_topk_freq"]
     assert all(sum(stages[:number]) % every == 2 for number in range(1, 8))
@@ -57,25 +74,23 @@ def test_every_stage_starts_on_a_layer_with_an_indexer(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("preset", ["qwen3", "llama", "glm", "deepseek"])
-def test_a_preset_is_a_model(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json(capsys, "--model", preset, "--gpus", "2", "--gpu-memory", "80")
+def test_a_preset_is_a_model(preset: str, planned: Planned) -> None:
+    found = planned("--model", preset, "--gpus", "2", "--gpu-memory", "80")
     assert 10_000 < found["parameters"] < 1_000_000
     assert found["layouts"][0]["fits"]
 
 
-def test_an_unknown_model_is_answered_with_presets_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--model", "lama", *GPUS]) == 2
-    err = capsys.readouterr().err
+def test_an_unknown_model_is_answered_with_presets_too(program: Program) -> None:
+    err = program.refused("plan", "--model", "lama", *GPUS)
     registry = load().registry
     presets = [family.name for family in families(registry) if family.preset]
     assert f"a hub id or one of {', '.join([*presets, *published_sizes(registry)])}." in err
-    assert err.endswith("Did you mean 'llama'?\n")
+    assert err.endswith("Did you mean 'llama'?")
 
 
-def test_given_sizes_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _json(
-        capsys, "--model", "qwen3-30b-a3b", "--gpus", "64", "--gpu-memory", "80", "--ep", "8", "--tp", "2"
-    )
+def test_given_sizes_are_kept(planned: Planned) -> None:
+    sizes = ["--gpus", "64", "--gpu-memory", "80", "--ep", "8", "--tp", "2"]
+    found = planned("--model", "qwen3-30b-a3b", *sizes)
     assert found["layouts"]
     for one in found["layouts"]:
         assert (one["layout"]["expert"], one["layout"]["tensor"]) == (8, 2)
@@ -113,15 +128,13 @@ def test_a_size_has_the_unit_that_fits() -> None:
     ]
 
 
-def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--model", "llama-3-8b", *GPUS]) == 0
-    out = capsys.readouterr().out
+def test_the_table_names_layouts_flags_and_reasons(program: Program) -> None:
+    out = program("plan", "--model", "llama-3-8b", *GPUS)
     for part in ("8.03 B parameters", "layouts fit into the usable 72.0 of 80 GB", "TP 2, DP 4", "--ranks 8"):
         assert part in out
-    assert run(["plan", "--model", "qwen3-8b", *GPUS, "--tokens-per-rank", "16384"]) == 0
-    assert "†" not in capsys.readouterr().out  # no layout in the table has it
-    assert run(["plan", "--model", "llama-3-70b", "--gpus", "4", "--gpu-memory", "80"]) == 1
-    out = capsys.readouterr().out
+    out = program("plan", "--model", "qwen3-8b", *GPUS, "--tokens-per-rank", "16384")
+    assert "†" not in out  # no layout in the table has it
+    out = program("plan", "--model", "llama-3-70b", "--gpus", "4", "--gpu-memory", "80", code=1)
     for part in (
         "No layout fits into the usable 72.0 of 80 GB",
         "why not",
@@ -135,8 +148,7 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
     assert (
         "an adapter (--trainer fsdp --lora.rank 32) and smaller micro-batches (--tokens-per-rank 4096)" in out
     )
-    assert run(["plan", "--model", "qwen3", "--gpus", "1", "--gpu-memory", "80", "--explain"]) == 0
-    out = capsys.readouterr().out
+    out = program("plan", "--model", "qwen3", "--gpus", "1", "--gpu-memory", "80", "--explain")
     for part in (
         "stage 1 of 1:",
         "90.1 thousand parameters",
@@ -154,11 +166,9 @@ def test_the_table_names_layouts_flags_and_reasons(capsys: pytest.CaptureFixture
         (["--algo", "dpo", "--tokens-per-rank", "4096", "--tp", "1"], "(--tokens-per-rank 2560)."),
     ],
 )
-def test_what_needs_less_memory_is_what_a_run_accepts(
-    args: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["plan", "--model", "qwen2.5-7b", "--gpus", "1", "--gpu-memory", "8", *args]) == 1
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "Less memory" in line]
+def test_what_needs_less_memory_is_what_a_run_accepts(args: list[str], hint: str, program: Program) -> None:
+    out = program("plan", "--model", "qwen2.5-7b", "--gpus", "1", "--gpu-memory", "8", *args, code=1)
+    [line] = [line for line in out.splitlines() if "Less memory" in line]
     assert line.endswith(hint)
     assert "fsdp" not in line, "which takes no --tp"
 
@@ -173,23 +183,22 @@ def test_what_needs_less_memory_is_what_a_run_accepts(
     ],
 )
 def test_more_gpus_are_tried_where_nothing_fits(
-    args: list[str], found: tuple[int, int, int] | None, capsys: pytest.CaptureFixture[str]
+    args: list[str], found: tuple[int, int, int] | None, planned: Planned, program: Program
 ) -> None:
     """`found`: GPUs, TP and PP. The sizes that are asked for stay."""
-    more = _json(capsys, "--model", *args)["nearest"]
+    more = planned("--model", *args)["nearest"]
     sizes = ("world", "tensor", "pipeline")
     assert (more and tuple(more["layout"][size] for size in sizes)) == found
-    assert run(["plan", "--model", *args]) == 1
-    assert ("Nor does one on up to 4096 GPUs." in capsys.readouterr().out) == (found is None)
+    out = program("plan", "--model", *args, code=1)
+    assert ("Nor does one on up to 4096 GPUs." in out) == (found is None)
 
 
 @cases("plan")
-def test_what_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str], case: Case) -> None:
-    assert run(["plan", *case.given]) == 2
-    case.check(sentence(capsys.readouterr().err))
+def test_what_cannot_be_is_one_sentence(program: Program, case: Case) -> None:
+    case.check(program.refused("plan", *case.given))
 
 
-def test_a_config_that_is_none_is_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_that_is_none_is_refused(tmp_path: Any, program: Program) -> None:
     file = tmp_path / "config.json"
     for text, reason in (
         ("{", "config.json is broken JSON"),
@@ -197,26 +206,20 @@ def test_a_config_that_is_none_is_refused(tmp_path: Any, capsys: pytest.CaptureF
         ('{"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
     ):
         file.write_text(text)
-        assert run(["plan", "--model", str(tmp_path), *GPUS]) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert reason in line
+        assert reason in program.refused("plan", "--model", str(tmp_path), *GPUS)
 
 
-def test_a_hub_id_is_read_by_its_config(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hub_id_is_read_by_its_config(no_hub: Path, planned: Planned, program: Program) -> None:
     """Of the hub's cache, as it lies on the disk; without a network nothing else is there."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    cached = tmp_path / "models--acme--some" / "snapshots" / "0"
+    cached = no_hub / "models--acme--some" / "snapshots" / "0"
     cached.mkdir(parents=True)
     (cached / "config.json").write_text(json.dumps(read_config("qwen3-0.6b", load().registry)))
-    (tmp_path / "models--acme--some" / "refs").mkdir()
-    (tmp_path / "models--acme--some" / "refs" / "main").write_text("0")
-    found, preset = (_json(capsys, "--model", name, *GPUS) for name in ("acme/some", "qwen3-0.6b"))
+    (no_hub / "models--acme--some" / "refs").mkdir()
+    (no_hub / "models--acme--some" / "refs" / "main").write_text("0")
+    found, preset = (planned("--model", name, *GPUS) for name in ("acme/some", "qwen3-0.6b"))
     assert found["layouts"] == preset["layouts"]
-    assert run(["plan", "--model", "acme/other", *GPUS]) == 2
-    assert "'acme/other' is no directory here and could not be had from the hub" in capsys.readouterr().err
+    said = program.refused("plan", "--model", "acme/other", *GPUS)
+    assert "'acme/other' is no directory here and could not be had from the hub" in said
 
 
 FAMILY = """
@@ -239,19 +242,15 @@ OWN = {"architectures": ["OwnForCausalLM"], "vocab_size": 10, "hidden_size": 8, 
 OWN |= {"num_hidden_layers": 1, "num_attention_heads": 2}
 
 
-def test_a_family_of_ones_own_is_planned_by_its_facts(
-    tmp_path: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_family_of_ones_own_is_planned_by_its_facts(tmp_path: Any, program: Program) -> None:
     file, config = tmp_path / "own.py", tmp_path / "config.json"
     config.write_text(json.dumps(OWN))
     asked = ["--plugin", str(file), "plan", "--model", str(config), *GPUS]
     file.write_text(f"FACTS = True\n{FAMILY}")
-    assert run([*asked, "--json"]) == 0
     norms, attention, mlp, embeddings = 3 * 8 + 2 * 4, 4 * 8 * 8, 3 * 8 * 16, 2 * 10 * 8
-    assert json.loads(capsys.readouterr().out)["parameters"] == norms + attention + mlp + embeddings
+    assert program.json(*asked, "--json")["parameters"] == norms + attention + mlp + embeddings
     file.write_text(f"FACTS = False\n{FAMILY}")
-    assert run(asked) == 2
-    assert "cannot plan for 'own', expected one of" in capsys.readouterr().err
+    assert "cannot plan for 'own', expected one of" in program.refused(*asked)
 
 
 TRAINER = """
@@ -264,16 +263,14 @@ def rlcore_trainers():
 
 
 @pytest.mark.parametrize("of_a_file", [False, True])
-def test_a_trainer_without_a_planner_has_no_plan(
-    of_a_file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trainer_without_a_planner_has_no_plan(of_a_file: bool, tmp_path: Path, program: Program) -> None:
     plugin, file = tmp_path / "bare.py", tmp_path / "run.toml"
     plugin.write_text(TRAINER)
     file.write_text('model = "qwen3"\ntrainer = "bare"\n')
     of_search = ["--model", "qwen3", "--trainer", "bare", "--gpus", "8"]
     given = ["--config", str(file)] if of_a_file else of_search
-    assert run(["--plugin", str(plugin), "plan", *given, "--gpu-memory", "80"]) == 2
-    out, err = capsys.readouterr()
+    out = program("--plugin", str(plugin), "plan", *given, "--gpu-memory", "80", code=2)
+    err = program.err
     assert not out
     assert "--trainer: 'bare' has no planner" in err
 
@@ -293,8 +290,8 @@ def test_no_heavy_library_is_imported(of_a_file: bool, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_python_gets_the_same_answer_also_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = _json(capsys, "--model", "qwen2.5-7b", "--gpus", "1", "--gpu-memory", "4")
+def test_python_gets_the_same_answer_also_where_nothing_fits(planned: Planned) -> None:
+    asked = planned("--model", "qwen2.5-7b", "--gpus", "1", "--gpu-memory", "4")
     assert not any(layout["fits"] for layout in asked["layouts"])
     assert rlcore.plan(model="qwen2.5-7b", gpus=1, gpu_memory=4) == asked
 
@@ -304,33 +301,24 @@ MACHINES = list(itertools.product((1, 8, 16, 64, 256), (24, 40, 80, 141)))
 """GPUs, and GB of each."""
 
 
-def _check_printed(size: str, gpus: int, memory: int, file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def _check_printed(size: str, gpus: int, memory: int, file: Path, planned: Planned, program: Program) -> str:
     """The command that the planner prints, which passes its dry run and its own plan; none: nothing fits."""
     machines = ["--gpus", str(gpus), "--gpu-memory", str(memory)]
-    found = _json(capsys, "--model", size, *machines)
+    found = planned("--model", size, *machines)
     if not found["command"]:
         assert found["nearest"] is None or found["nearest"]["layout"]["world"] > gpus
         return ""
-    assert run([*found["command"].split()[1:], "--dry-run"]) == 0
-    file.write_text(capsys.readouterr().out)
-    assert run(["plan", "--config", str(file), *machines]) == 0
-    assert "it fits" in capsys.readouterr().out
+    file.write_text(program(*found["command"].split()[1:], "--dry-run"))
+    assert "it fits" in program("plan", "--config", str(file), *machines)
     return str(found["command"])
-
-
-@pytest.fixture
-def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A published size is known without its config.json from the hub."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
 
 
 @pytest.mark.usefixtures("no_hub")
 def test_engines_in_stages_where_heads_divide_no_further(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, planned: Planned, program: Program
 ) -> None:
     """The 48 heads of MiniMax-M2 allow a TP of 16 at most, and a sixteenth of it is too much for 40 GB."""
-    command = _check_printed("minimax-m2", 256, 40, tmp_path / "run.toml", capsys)
+    command = _check_printed("minimax-m2", 256, 40, tmp_path / "run.toml", planned, program)
     assert "--sglang.tp-size 16 --sglang.pp-size 8" in command
 
 
@@ -338,19 +326,19 @@ def test_engines_in_stages_where_heads_divide_no_further(
 @pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize("number", range(len(SIZES)), ids=list(SIZES))
 def test_the_printed_command_passes_its_dry_run_and_its_own_plan(
-    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    number: int, tmp_path: Path, planned: Planned, program: Program
 ) -> None:
     """Each published size on three kinds of machines, all twenty of them in turn."""
     size, file = list(SIZES)[number], tmp_path / "run.toml"
     chosen = [MACHINES[(3 * number + place) % len(MACHINES)] for place in range(3)]
-    printed = {at: bool(_check_printed(size, *at, file, capsys)) for at in chosen}
+    printed = {at: bool(_check_printed(size, *at, file, planned, program)) for at in chosen}
     for (gpus, memory), fits in printed.items():  # so does it on more of a GPU
         assert not fits or all(printed[at] for at in chosen if at[0] == gpus and at[1] > memory)
 
 
-def test_the_data_of_a_run_need_not_be_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_data_of_a_run_need_not_be_here(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "run.toml"
     file.write_text(
         'algo = "grpo"\nmodel = "qwen3"\ndata = ["a=gone.jsonl:2", "b=gone.csv"]\nreward = "math"\n'
     )
-    assert run(["plan", "--config", str(file), "--gpu-memory", "80"]) == 0, capsys.readouterr().err
+    program("plan", "--config", str(file), "--gpu-memory", "80")

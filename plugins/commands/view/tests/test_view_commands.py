@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from program import Program
 
 import rlcore
-from rlcore_cli.main import run as command_line
 from rlcore_view import page
 from rlcore_view.answers import Answers
 from rlcore_view.command import open_browser
@@ -31,11 +31,8 @@ def _held(html: str) -> dict[str, Any]:
     return found
 
 
-def test_a_report_is_one_file_with_all_that_it_needs(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command_line(["report", str(folder)]) == 0
-    assert capsys.readouterr().out.startswith(f"{folder}/report.html (")
+def test_a_report_is_one_file_with_all_that_it_needs(folder: Path, program: Program) -> None:
+    assert program("report", str(folder)).startswith(f"{folder}/report.html (")
     html = (folder / "report.html").read_text()
     assert not re.search(r'<(script src|link rel="stylesheet")', html)
     assert EVIL not in html
@@ -75,24 +72,19 @@ def test_a_run_of_a_notebook_opens_its_page(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["view", "report"])
-def test_what_is_no_run_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line([command, str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}: no run.toml in it, so it is not a run of rlcore.\n"
-    assert command_line([command, str(tmp_path / "a")]) == 2
-    assert (
-        capsys.readouterr().err == f"error: {tmp_path}/a: there is no such folder, expected that of a run.\n"
-    )
+def test_what_is_no_run_is_refused(command: str, tmp_path: Path, program: Program) -> None:
+    said = program.refused(command, str(tmp_path))
+    assert said == f"{tmp_path}: no run.toml in it, so it is not a run of rlcore."
+    said = program.refused(command, str(tmp_path / "a"))
+    assert said == f"{tmp_path}/a: there is no such folder, expected that of a run."
     (tmp_path / "run.toml").write_text("")
-    assert command_line([command, str(tmp_path), f"{tmp_path}/."]) == 2
-    assert "is named twice" in capsys.readouterr().err
+    assert "is named twice" in program.refused(command, str(tmp_path), f"{tmp_path}/.")
 
 
-def test_a_report_that_cannot_be_written_is_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_that_cannot_be_written_is_one_sentence(folder: Path, program: Program) -> None:
     (folder / "file").touch()
-    assert command_line(["report", str(folder), "-o", str(folder / "file" / "a.html")]) == 2
-    assert "a.html could not be written" in capsys.readouterr().err
+    said = program.refused("report", str(folder), "-o", str(folder / "file" / "a.html"))
+    assert "a.html could not be written" in said
 
 
 def test_the_slowest_step_of_a_long_run_is_in_the_report(folder: Path) -> None:

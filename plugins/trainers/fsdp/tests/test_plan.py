@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fsdp_ranks import join, model_of, policy_spec
+from program import Program
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from rlcore import POLICY, AdapterSpec, ModelKind, ModelSpec, OptimizerSettings, Part, Rendezvous, RoleSpec
+from rlcore import POLICY, AdapterSpec, OptimizerSettings
 from rlcore.api.roles import policy_role
-from rlcore_cli.main import run
 from rlcore_fsdp import model
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.plan.live import LiveBytes
 from rlcore_fsdp.plan.step import Step, taken
 from rlcore_fsdp.shards import local
-from rlcore_fsdp.trainer import FsdpTrainer
 from rlcore_testing.activations import equal_samples
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import VOCAB_SIZE, policy_loss
 
 WITHIN = 0.05
 PROMPT, RESPONSE, SAMPLES = 1, 63, 4
-NO_BRIDGE = Part(name="none", factory="rlcore.api.part:Part")
 ADAPTER = AdapterSpec(rank=8, alpha=16.0)
 FEW = AdapterSpec(rank=2, alpha=16.0, targets=("v_proj", "down_proj"))
 SIZES = {
@@ -44,15 +42,10 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def _measured(rank: int, world: int, port: int, path: str, step: Step) -> tuple[int, int, int, int]:
     """Bytes of weights, gradients, moments, and the most beside them at one time in a step."""
-    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
     config = FsdpConfig.model_validate({name: getattr(step, name) for name in ("recompute", "quantize_base")})
-    joined = FsdpTrainer(config).join(meeting, {})
+    joined = join(rank, world, port, config)
     vars(model)["use_kernels"] = lambda *_: None  # the plan is of GPUs, which have none of them
-    spec = RoleSpec(
-        kind=ModelKind.POLICY,
-        model=ModelSpec(path=path, bridge=NO_BRIDGE, dtype=step.dtype),
-        optimizer=OptimizerSettings(lr=1e-3),
-    )
+    spec = policy_spec(model_of(path, step.dtype), None, OptimizerSettings(lr=1e-3))
     roles = dict(zip(map(policy_role, ("", *step.policies)), step.adapters, strict=False))
     specs = {role: replace(spec, overlay=adapter) for role, adapter in roles.items()}
     built: dict[str, Any] = {**joined.build(specs or {POLICY: spec})}
@@ -118,45 +111,42 @@ def test_bytes_are_those_of_a_real_step(
     assert planned.activations == pytest.approx(fullest[3], rel=WITHIN)
 
 
-def _planned(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
-    code = run(["plan", "--trainer", "fsdp", "--model", "qwen3", "--gpu-memory", "24", "--json", *args])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (code == 2) == ("error" in found)
-    return found
+SEARCH = ("--trainer", "fsdp", "--model", "qwen3", "--gpu-memory", "24")
+
+
+def _planned(program: Program, *args: str, code: int = 0) -> Any:
+    return program.json("plan", *SEARCH, "--gpus", "2", "--json", *args, code=code)
 
 
 def test_the_command_counts_an_adapter_and_refuses_what_it_does_not_count(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    program: Program, tmp_path: Path
 ) -> None:
-    whole = _planned(capsys, "--gpus", "2")["layouts"][0]
-    found = _planned(capsys, "--gpus", "2", "--lora.rank", "4")
+    whole = _planned(program)["layouts"][0]
+    found = _planned(program, "--lora.rank", "4")
     best = found["layouts"][0]
     assert best["fits"]
     assert best["memory"]["optimizer"] == 2 * 4 * best["memory"]["trained"] < whole["memory"]["optimizer"] / 4
     assert whole["memory"]["reference"] == 0
     assert found["command"].endswith("--lora.rank 4 --ranks 2 --engines 2 --sglang.tp-size 1")
     assert [phase["name"] for phase in best["phases"]] == ["train", "publish", "generate"]
-    assert "divides each tensor over all ranks" in _planned(capsys, "--gpus", "2", "--tp", "2")["error"]
-    assert "does not count a critic" in _planned(capsys, "--gpus", "2", "--algo", "ppo")["error"]
-    assert "matches no linear layer" in str(
-        _planned(capsys, "--gpus", "2", "--lora.rank", "4", "--lora.targets", "nothing")
-    )
+    assert "divides each tensor over all ranks" in _planned(program, "--tp", "2", code=2)["error"]
+    assert "does not count a critic" in _planned(program, "--algo", "ppo", code=2)["error"]
+    nothing = _planned(program, "--lora.rank", "4", "--lora.targets", "nothing", code=2)
+    assert "matches no linear layer" in nothing["error"]
     (tmp_path / "run.toml").write_text('trainer = "fsdp"\nmodel = "qwen3"\n')
-    assert run(["plan", "--config", str(tmp_path / "run.toml"), "--gpu-memory", "24", "--network", "50"]) == 2
-    assert "--network: the planner of 'fsdp' counts bytes" in capsys.readouterr().err
+    file = str(tmp_path / "run.toml")
+    said = program.refused("plan", "--config", file, "--gpu-memory", "24", "--network", "50")
+    assert "--network: the planner of 'fsdp' counts bytes" in said
 
 
-def test_each_policy_has_its_adapter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_each_policy_has_its_adapter(program: Program, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
 
-    def planned(text: str) -> dict[str, Any]:
+    def planned(text: str) -> Any:
         # a run writes out the settings of what it does not have, too
         start = 'trainer = "fsdp"\nmodel = "qwen3"\nalgo = "grpo"\ndtype = "bf16"\nfrozen = []\n'
         file.write_text(f"{start}[critic]\nlr = 1e-5\n{text}")
-        code = run(["plan", "--config", str(file), "--gpu-memory", "24", "--json"])
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
-        assert (code == 2) == ("error" in found)
-        return found
+        return program.json("plan", "--config", str(file), "--gpu-memory", "24", "--json")
 
     one = planned('[lora]\nrank = 4\npublish = "adapter"\n')
     two = planned('[lora]\nrank = 4\npublish = "adapter"\n[policy.critic]\nrank = 8\n')

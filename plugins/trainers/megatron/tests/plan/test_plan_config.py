@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import Case, cases, sentence
+from program import Program
+from refusals import Case, cases
 
 from rlcore import ModelFacts
 from rlcore.plugins.loader import load
-from rlcore_cli.main import run
 from rlcore_megatron.plan.activations import gathered, saved
 from rlcore_megatron.plan.candidate import Candidate
 from rlcore_megatron.plan.engines import Engines, sequence_cache, weights
@@ -364,17 +364,14 @@ def test_bandwidth_bounds_a_rollout_and_a_publication(judged: Any) -> None:
 
 
 @cases("plan: files")
-def test_a_file_that_cannot_be_judged_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: Case
-) -> None:
+def test_a_file_that_cannot_be_judged_is_one_sentence(tmp_path: Path, program: Program, case: Case) -> None:
     """The case names the lines that differ, and the keys that are not there."""
     lines, args = case.given
     keys = {line.partition(" = ")[0] for line in lines}
     kept = [line for line in COLOCATED.split("\n") if line.partition(" = ")[0] not in keys]
     file = tmp_path / "run.toml"
     file.write_text("\n".join([*kept, *(line for line in lines if " = " in line)]))
-    assert run(["plan", "--config", str(file), "--gpu-memory", "80", *args]) == 2
-    case.check(sentence(capsys.readouterr().err), tmp_path)
+    case.check(program.refused("plan", "--config", str(file), "--gpu-memory", "80", *args), tmp_path)
 
 
 def test_a_file_may_name_a_preset(judged: Any) -> None:
@@ -388,11 +385,10 @@ def test_a_file_may_name_a_preset(judged: Any) -> None:
         assert f"sequences of {tokens} tokens" in found["phases"][-1]["note"]
 
 
-def test_the_numbers_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_numbers_are_explained(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "run.toml"
     file.write_text(COLOCATED)
-    assert run(["plan", "--config", str(file), "--gpu-memory", "80", "--explain"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(program("plan", "--config", str(file), "--gpu-memory", "80", "--explain").split())
     for part in ("it fits", "Host memory of a node", "× 12 bytes, 100% of them in host memory", "KV cache:"):
         assert part in out
     assert "experts" not in out, "the model has none"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from program import Program
 
 from rlcore import published_sizes
 from rlcore.plugins.loader import load
-from rlcore_cli.main import run
 from rlcore_megatron.plan.bounds import bounds
 from rlcore_megatron.plan.engines import Engines, sequence_cache, weights
 from rlcore_megatron.plan.layout import Layout, Recompute
@@ -168,9 +168,7 @@ def test_an_engine_takes_a_gpu_unless_its_own_settings_say_no(judged: Any) -> No
     assert "engine.device: found 'gpu', expected one of" in wrong
 
 
-def test_what_no_layout_of_the_policy_mends_is_named(
-    judged: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_layout_of_the_policy_mends_is_named(judged: Any, tmp_path: Path, program: Program) -> None:
     critic = "critic.ranks = 1\ncritic.megatron.tensor_model_parallel_size = 1\n"
     judge = '[frozen]\nname = ["judge=qwen3-235b-a22b"]\n'
     found = judged(RUN + critic + judge)
@@ -180,8 +178,8 @@ def test_what_no_layout_of_the_policy_mends_is_named(
         "to train the critic",
         "to serve judge",
     ]
-    run(["plan", "--config", str(tmp_path / "run.toml"), "--gpu-memory", "80"])
-    said = " ".join(capsys.readouterr().out.split())
+    file = str(tmp_path / "run.toml")
+    said = " ".join(program("plan", "--config", file, "--gpu-memory", "80", code=1).split())
     assert "No layout of the policy changes this: to train the critic it needs " in said
     assert "No layout of the policy changes this: to serve judge it needs " in said
     assert "No layout of 8 GPUs" not in said
@@ -271,16 +269,16 @@ def test_frozen_models_have_gpus_and_bytes(judged: Any, tmp_path: Path) -> None:
     assert found["serve other"]["note"].startswith("not counted")
 
 
-def test_gpus_of_frozen_models_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_of_frozen_models_are_asked_for(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "run.toml"
     file.write_text(RUN + 'frozen.name = ["judge=qwen3-8b"]\nfrozen.judge.tp_size = 2\n')
-    assert run(["plan", "--config", str(file), "--gpu-memory", "80", "--gpus", "9"]) == 2
-    assert "for the train workers, and 2 for the frozen judge." in capsys.readouterr().err
+    said = program.refused("plan", "--config", str(file), "--gpu-memory", "80", "--gpus", "9")
+    assert "for the train workers, and 2 for the frozen judge." in said
 
 
 @pytest.mark.parametrize(("virtual", "batches", "waiting"), [(1, 64, 4), (1, 2, 2), (2, 64, 5.5), (2, 1, 1)])
 def test_the_micro_batches_that_wait_are_those_of_the_schedule(
-    virtual: int, batches: int, waiting: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    virtual: int, batches: int, waiting: float, tmp_path: Path, program: Program
 ) -> None:
     """Of the first of 4 stages; with 2 chunks, megatron runs 2 × 3 + 4 + 1 of a chunk ahead."""
     file = tmp_path / "run.toml"
@@ -289,10 +287,9 @@ def test_the_micro_batches_that_wait_are_those_of_the_schedule(
     lines += ["max_prompt_tokens = 256\nmax_response_tokens = 256\nengine_url = ['http://a:1']"]
     lines += [f"megatron.virtual_pipeline_model_parallel_size = {virtual}"] if virtual > 1 else []
     file.write_text("\n".join(lines).replace("qwen3-8b", str(_deep(tmp_path))))
-    run(["plan", "--config", str(file), "--gpu-memory", "1000", "--explain", "--json"])
-    assert json.loads(capsys.readouterr().out)["memory"]["waiting"] == waiting
-    run(["plan", "--config", str(file), "--gpu-memory", "1000", "--explain"])
-    assert f"wait for their backward pass: {waiting:g} at most" in " ".join(capsys.readouterr().out.split())
+    asked = ["plan", "--config", str(file), "--gpu-memory", "1000", "--explain"]
+    assert program.json(*asked, "--json")["memory"]["waiting"] == waiting
+    assert f"wait for their backward pass: {waiting:g} at most" in " ".join(program(*asked).split())
 
 
 def _deep(folder: Path) -> Path:
