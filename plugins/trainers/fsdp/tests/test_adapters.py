@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fsdp_ranks import ADAPTER, BUDGET, SETTINGS, join, model_of, policy_of, policy_spec, scores, train
 from peft import PeftModel
 
-from rlcore import (
-    AdapterSpec,
-    ConfigError,
-    ModelKind,
-    ModelSpec,
-    OptimizerSettings,
-    Part,
-    Rendezvous,
-    RoleSpec,
-    RunConfig,
-    TokenOutputs,
-)
+from rlcore import ConfigError, RunConfig, TokenOutputs
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.roles import LanguageModel
 from rlcore_fsdp.shards import whole
@@ -30,38 +21,24 @@ from rlcore_testing.tiny import make_experts, make_qwen3, random_batch
 from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
 
 EXACT = 1e-5
-NO_BRIDGE = Part(name="none", factory="rlcore.api.part:Part")
-SETTINGS = OptimizerSettings(lr=1e-2, clip_grad=0.0)
 
 
 def adapted(rank: int, world: int, port: int, path: str, folder: str, source: str) -> dict[str, Any]:
     """Two steps on this rank's share, what is saved then, and PEFT's model of that."""
-    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
-    joined = FsdpTrainer(FsdpConfig()).join(meeting, {})
-    adapter = AdapterSpec(rank=4, alpha=8.0, source=source)
-    model = ModelSpec(path=path, bridge=NO_BRIDGE)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, overlay=adapter)
-    policy: Any = joined.build({"policy": spec})["policy"]
+    joined = join(rank, world, port, FsdpConfig())
+    policy = policy_of(joined, policy_spec(model_of(path), replace(ADAPTER, source=source)))
     batch = random_batch(8)
-
-    def scores(scorer: Any) -> torch.Tensor:
-        found = scorer.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)
-        return torch.as_tensor(found["log_probs"])
-
-    def train() -> Any:
-        share = batch.select(range(rank, 8, world))
-        return policy.train(share, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60)
-
-    first = scores(policy)
-    train(), train()
-    after = scores(policy)
+    first = scores(policy, batch)
+    for _ in range(2):
+        train(policy, batch, rank, world)
+    after = scores(policy, batch)
     policy.stage().write(Path(folder))
     merged, plain = {name: one.clone() for name, one in policy.hf_tensors()}, hf_model(path)
     base = hf_distributions(plain, batch)[1]
     peft = PeftModel.from_pretrained(plain, folder, is_trainable=True).eval()
     wanted = hf_distributions(peft, batch)[1]
     linear_loss(TokenOutputs(log_probs=wanted), batch).total.backward()
-    train()
+    train(policy, batch, rank, world)
     slopes = {name: whole(one.grad) for name, one in policy.adapter.tensors.items() if one.grad is not None}
     named = {name.replace(".default.", "."): one for name, one in peft.named_parameters()}
     theirs: dict[str, Any] = {name: one.grad for name, one in named.items() if one.requires_grad}
@@ -71,9 +48,9 @@ def adapted(rank: int, world: int, port: int, path: str, folder: str, source: st
     gaps = {
         "PEFT": after - wanted,
         "merged": after - hf_distributions(again, batch)[1],
-        "loaded": after - scores(policy),
-        "base": scores(policy.base) - base,
-        "start": scores(policy.start) - first,
+        "loaded": after - scores(policy, batch),
+        "base": scores(policy.base, batch) - base,
+        "start": scores(policy.start, batch) - first,
         "gradients": torch.stack([(slopes[name] - slope).abs().max() for name, slope in theirs.items()]),
     }
     joined.stop()
@@ -96,7 +73,7 @@ def test_an_adapter_is_that_of_peft(ranks: int, tmp_path: Path) -> None:
 
 
 def test_what_peft_cannot_adapt_alone_is_refused(tmp_path: Path) -> None:
-    model = ModelSpec(path=str(make_experts(tmp_path / "model")), bridge=NO_BRIDGE)
+    model = model_of(str(make_experts(tmp_path / "model")))
     trainer = FsdpTrainer(FsdpConfig())
     assert trainer.overlay(RunConfig.of(**{"lora.rank": 4, "lora.targets": ("q_proj",)}), model).rank == 4
     with pytest.raises(ConfigError, match=r"--lora\.targets: found .*experts.*in one tensor with others"):
@@ -105,28 +82,18 @@ def test_what_peft_cannot_adapt_alone_is_refused(tmp_path: Path) -> None:
 
 def dropped(rank: int, world: int, port: int, path: str, folder: str) -> list[Any]:
     """Log-probs and the gradient's norm of the same adapter without and with dropout; of the latter again."""
-    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
-    joined = FsdpTrainer(FsdpConfig()).join(meeting, {})
-    batch, found, source = random_batch(8), [], ""
+    joined, batch, found, source = join(rank, world, port, FsdpConfig()), random_batch(8), [], ""
     for dropout in (0.0, 0.5):
-        adapter = AdapterSpec(rank=4, alpha=8.0, source=source, dropout=dropout)
-        spec = RoleSpec(
-            kind=ModelKind.POLICY,
-            model=ModelSpec(path=path, bridge=NO_BRIDGE),
-            optimizer=SETTINGS,
-            overlay=adapter,
-        )
-        policy: Any = joined.build({"policy": spec})["policy"]
+        adapter = replace(ADAPTER, source=source, dropout=dropout)
+        policy = policy_of(joined, policy_spec(model_of(path), adapter))
         if not source:
-            policy.train(batch, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60)
+            train(policy, batch)
             policy.stage().write(Path(folder))
             source = folder
-        scores = policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)["log_probs"]
-        norm = policy.train(batch, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60).grad_norm
-        found.append((scores, norm))
+        found.append((scores(policy, batch), train(policy, batch).grad_norm))
     with pytest.raises(ZeroDivisionError):
-        policy.train(batch, lambda *_: 1 / 0, temperature=TEMPERATURE, tokens_per_rank=60)
-    again = [policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)["log_probs"] for _ in "ab"]
+        policy.train(batch, lambda *_: 1 / 0, temperature=TEMPERATURE, tokens_per_rank=BUDGET)
+    again = [scores(policy, batch) for _ in "ab"]
     joined.stop()
     return [*found, again]
 
@@ -142,16 +109,9 @@ def test_inputs_drop_out_in_training_alone(tmp_path: Path) -> None:
 
 def ten_steps(rank: int, world: int, port: int, path: str, folder: str) -> list[tuple[float, float]]:
     """With the optimizer on the device and on the host: how far ten steps go, and from PEFT's how far."""
-    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
-    spec = RoleSpec(
-        kind=ModelKind.POLICY,
-        model=ModelSpec(path=path, bridge=NO_BRIDGE),
-        optimizer=SETTINGS,
-        overlay=AdapterSpec(rank=4, alpha=8.0),
-    )
-    batch, found, joined = random_batch(8), [], FsdpTrainer(FsdpConfig()).join(meeting, {})
+    batch, found, joined = random_batch(8), [], join(rank, world, port, FsdpConfig())
     for on_host in (False, True):
-        policy = LanguageModel(spec, FsdpConfig(optimizer_on_host=on_host), None)
+        policy = LanguageModel(policy_spec(model_of(path)), FsdpConfig(optimizer_on_host=on_host), None)
         policy.stage().write(Path(folder))
         peft = PeftModel.from_pretrained(hf_model(path), folder, is_trainable=True).eval()
         trained = [one for one in peft.parameters() if one.requires_grad]
@@ -164,8 +124,8 @@ def ten_steps(rank: int, world: int, port: int, path: str, folder: str) -> list[
             theirs.zero_grad()
             linear_loss(TokenOutputs(log_probs=hf_distributions(peft, batch)[1]), batch).total.backward()
             theirs.step()
-            policy.train(batch, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60)
-        ours = policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)["log_probs"]
+            train(policy, batch)
+        ours = scores(policy, batch)
         wanted = hf_distributions(peft, batch)[1].detach()
         found.append((float((ours - first).abs().max()), float((ours - wanted).abs().max())))
     joined.stop()

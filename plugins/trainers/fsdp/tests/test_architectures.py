@@ -10,33 +10,22 @@ import pytest
 import torch
 import torch.distributed as dist
 from architectures import ARCHITECTURES, BASE, PADDED, REFUSED
+from fsdp_ranks import join, model_of, policy_of, policy_spec, scores, train
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlcore import (
-    AdapterSpec,
-    CheckpointError,
-    ModelKind,
-    ModelSpec,
-    OptimizerSettings,
-    Part,
-    Rendezvous,
-    RoleSpec,
-    TokenOutputs,
-)
+from rlcore import AdapterSpec, CheckpointError, OptimizerSettings, TokenOutputs
 from rlcore_fsdp.build import empty_model
 from rlcore_fsdp.checkpoint import FORMAT, SavedModel
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.shards import whole
-from rlcore_fsdp.trainer import FsdpTrainer
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import random_batch
-from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
+from rlcore_testing.trainer_reference import hf_distributions, hf_model, linear_loss
 from rlcore_toolkit import WeightNames, use_kernels
 
 SETTINGS = OptimizerSettings(lr=1e-2, clip_grad=0.0, adam_eps=1e-4)
-BUDGET = 60
 EXACT = 1e-5
 
 
@@ -48,40 +37,23 @@ def write_model(name: str, path: Path) -> Path:
     return path
 
 
-def policy_of(
-    rank: int,
-    world: int,
-    port: int,
-    path: str,
-    config: FsdpConfig,
-    dtype: str = "fp32",
-    adapter: AdapterSpec | None = None,
-) -> Any:
-    """The rank that has joined, and its policy."""
-    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
-    joined = FsdpTrainer(config).join(meeting, {})
-    model = ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"), dtype=dtype)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=model, optimizer=SETTINGS, overlay=adapter)
-    return joined, joined.build({"policy": spec})["policy"]
-
-
 def stepped(rank: int, world: int, port: int, path: str, config: FsdpConfig) -> dict[str, Any]:
     """A forward on the whole batch, and a step on this rank's share of it.
 
     How far log-probs and gradients are from those of transformers, the norm of the gradient, the weights
     after the step, and the names of the directory.
     """
-    joined, policy = policy_of(rank, world, port, path, config)
+    joined = join(rank, world, port, config)
+    policy = policy_of(joined, policy_spec(model_of(path), None, SETTINGS))
     batch = random_batch(8)
-    outputs = policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=BUDGET)
+    log_probs = scores(policy, batch)
     reference = hf_model(path)
     _, wanted = hf_distributions(reference, batch)
     linear_loss(TokenOutputs(log_probs=wanted), batch).total.backward()
-    share = batch.select(range(rank, 8, world))
     embedded: list[int] = []
     embedding = policy.net.model.get_input_embeddings()
     embedding.register_forward_hook(lambda _, __, out: embedded.append(out[..., 0].numel()))
-    result = policy.train(share, linear_loss, temperature=TEMPERATURE, tokens_per_rank=BUDGET)
+    result = train(policy, batch, rank, world)
     gradients = {name: whole(one.grad) for name, one in policy.net.model.named_parameters()}
     far = [
         float((gradients[name] - (0 if one.grad is None else one.grad)).abs().max())
@@ -91,13 +63,13 @@ def stepped(rank: int, world: int, port: int, path: str, config: FsdpConfig) -> 
     files = set[str]().union(*(load_file(file) for file in Path(path).glob("*.safetensors")))
     joined.stop()
     return {
-        "log_probs": float((outputs["log_probs"] - wanted).abs().max()),
+        "log_probs": float((log_probs - wanted).abs().max()),
         "gradient": max(far),
         "norm": result.grad_norm,
         "weights": weights,
         "names": files,
         "packing": policy.packing,
-        "spared": int(share.lengths.sum()) - sum(embedded),
+        "spared": int(batch.lengths[rank::world].sum()) - sum(embedded),
     }
 
 
@@ -156,9 +128,9 @@ def test_random_states_of_another_kind_are_refused(tmp_path: Path) -> None:
 
 def packing(rank: int, world: int, port: int, path: str, adapter: AdapterSpec | None) -> str:
     """How a policy in bf16 reads packs."""
-    joined, policy = policy_of(rank, world, port, path, FsdpConfig(), "bf16", adapter)
+    joined = join(rank, world, port, FsdpConfig())
+    found: str = policy_of(joined, policy_spec(model_of(path, "bf16"), adapter)).packing
     joined.stop()
-    found: str = policy.packing
     return found
 
 

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fsdp_ranks import export, join, model_of, policy_of, policy_spec, scores, train
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from rlcore import (
-    AdapterSpec,
-    ModelKind,
-    ModelSpec,
-    OptimizerSettings,
-    Part,
-    Rendezvous,
-    RoleSpec,
-    RunConfig,
-    SavedWeights,
-)
+from rlcore import RunConfig
 from rlcore_fsdp.config import FP8_BLOCK, FsdpConfig
-from rlcore_fsdp.trainer import FsdpTrainer
 from rlcore_testing.checkpoints import publish_fp8, tensors_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, random_batch
-from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
+from rlcore_testing.trainer_reference import hf_distributions, hf_model
 from rlcore_toolkit import dequantize_fp8, quantize_fp8
 
 EXACT = 5e-6
@@ -36,23 +24,8 @@ CONFIG = FsdpConfig(quantize_base="fp8")
 
 def compared(rank: int, world: int, port: int, path: str, plain: str, folder: str) -> dict[str, float]:
     """How far the base in `path` is from `plain`, and what is saved and published from the policy."""
-    joined = FsdpTrainer(CONFIG).join(
-        Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3), {}
-    )
-    model = ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"), dtype="fp32")
-    spec = RoleSpec(
-        kind=ModelKind.POLICY,
-        model=model,
-        optimizer=OptimizerSettings(lr=1e-2, clip_grad=0.0),
-        overlay=AdapterSpec(rank=4, alpha=8.0),
-    )
-    policy: Any = joined.build({"policy": spec})["policy"]
-    batch = random_batch(8)
-
-    def scores(scorer: Any) -> Tensor:
-        found = scorer.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)
-        return torch.as_tensor(found["log_probs"])
-
+    joined, batch = join(rank, world, port, CONFIG), random_batch(8)
+    policy = policy_of(joined, policy_spec(model_of(path)))
     files = load_file(f"{path}/model.safetensors")
     kept = [
         torch.equal(
@@ -63,23 +36,19 @@ def compared(rank: int, world: int, port: int, path: str, plain: str, folder: st
         for end, buffer in (("", "codes"), ("_scale_inv", "scales"))
         if f"{name.removesuffix('_scale_inv')}_scale_inv" in files and name.endswith(f"weight{end}")
     ]
-    gaps = {"base": scores(policy) - hf_distributions(hf_model(plain), batch)[1]}
-    policy.train(
-        batch.select(range(rank, 8, world)), linear_loss, temperature=TEMPERATURE, tokens_per_rank=60
-    )
-    after, merged = scores(policy), {name: one.clone() for name, one in policy.hf_tensors()}
+    gaps = {"base": scores(policy, batch) - hf_distributions(hf_model(plain), batch)[1]}
+    train(policy, batch, rank, world)
+    after, merged = scores(policy, batch), {name: one.clone() for name, one in policy.hf_tensors()}
     policy.stage().write(Path(folder))
     policy.load(Path(folder))
-    gaps["loaded"] = scores(policy) - after
+    gaps["loaded"] = scores(policy, batch) - after
     if rank == 0:
-        out = Path(f"{folder}-merged")
-        source = SavedWeights(spec=model, folder=Path(folder))
-        FsdpTrainer(CONFIG).to_hf(source, out, lambda done, total: None)
+        out = export(CONFIG, model_of(path), folder)
         exported = load_file(out / "model.safetensors")
         assert exported.keys() == merged.keys()
         gaps["exported"] = torch.stack([(exported[name] - one).abs().max() for name, one in merged.items()])
         gaps["merged"] = hf_distributions(hf_model(str(out)), batch)[1] - after
-    moved = after - scores(policy.base)
+    moved = after - scores(policy.base, batch)
     joined.stop()
     found = {name: float(gap.detach().abs().max()) for name, gap in (gaps | {"moved": moved}).items()}
     return found | {"kept": sum(kept), "of": len(kept)}

@@ -5,49 +5,28 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fsdp_ranks import ADAPTER, export, join, model_of, policy_of, policy_spec, scores, train
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
-from rlcore import (
-    AdapterSpec,
-    ConfigError,
-    ModelKind,
-    ModelSpec,
-    OptimizerSettings,
-    Part,
-    Rendezvous,
-    RoleSpec,
-    RunConfig,
-    SavedWeights,
-    TokenOutputs,
-)
+from rlcore import ConfigError, RunConfig, SavedWeights, TokenOutputs
 from rlcore_fsdp.config import FsdpConfig
 from rlcore_fsdp.shards import whole
 from rlcore_fsdp.trainer import FsdpTrainer
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_qwen3, random_batch
-from rlcore_testing.trainer_reference import TEMPERATURE, hf_distributions, hf_model, linear_loss
+from rlcore_testing.trainer_reference import hf_distributions, hf_model, linear_loss
 
 pytest.importorskip("bitsandbytes")
 EXACT = 5e-6
-SETTINGS = OptimizerSettings(lr=1e-2, clip_grad=0.0)
 CONFIG = FsdpConfig(quantize_base="nf4")
-
-
-def spec_of(path: str, dtype: str = "fp32") -> ModelSpec:
-    return ModelSpec(path=path, bridge=Part(name="none", factory="rlcore.api.part:Part"), dtype=dtype)
-
-
-def policy_of(joined: Any, path: str, dtype: str = "fp32", **adapter: Any) -> Any:
-    added = AdapterSpec(rank=4, alpha=8.0, **adapter)
-    spec = RoleSpec(kind=ModelKind.POLICY, model=spec_of(path, dtype), optimizer=SETTINGS, overlay=added)
-    return joined.build({"policy": spec})["policy"]
 
 
 def quantized(path: str) -> Any:
@@ -67,23 +46,14 @@ def quantized(path: str) -> Any:
 
 def compared(rank: int, world: int, port: int, path: str, folder: str) -> dict[str, float]:
     """How far log-probs, gradients, ten steps and published weights are from those of PEFT."""
-    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
-    joined = FsdpTrainer(CONFIG).join(meeting, {})
-    policy, batch = policy_of(joined, path), random_batch(8)
-
-    def scores(scorer: Any) -> torch.Tensor:
-        found = scorer.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)
-        return torch.as_tensor(found["log_probs"])
-
-    def train() -> Any:
-        share = batch.select(range(rank, 8, world))
-        return policy.train(share, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60)
-
+    joined, batch = join(rank, world, port, CONFIG), random_batch(8)
+    policy = policy_of(joined, policy_spec(model_of(path)))
     plain = hf_distributions(hf_model(path), batch)[1]
     base = hf_distributions(quantized(path), batch)[1]
-    gaps = {"base": scores(policy.base) - base}
-    train(), train()
-    after = scores(policy)
+    gaps = {"base": scores(policy.base, batch) - base}
+    for _ in range(2):
+        train(policy, batch, rank, world)
+    after = scores(policy, batch)
     policy.stage().write(Path(folder))
     peft = PeftModel.from_pretrained(
         quantized(path), folder, is_trainable=True
@@ -97,19 +67,17 @@ def compared(rank: int, world: int, port: int, path: str, folder: str) -> dict[s
     gaps["asleep"] = torch.stack([(asleep[name] - one).abs().max() for name, one in merged.items()])
     policy.wake()
     if rank == 0:
-        source = SavedWeights(spec=spec_of(path), folder=Path(folder))
-        FsdpTrainer(CONFIG).to_hf(source, Path(f"{folder}-merged"), lambda done, total: None)
-        files = load_file(f"{folder}-merged/model.safetensors")
+        files = load_file(export(CONFIG, model_of(path), folder) / "model.safetensors")
         gaps["exported"] = torch.stack([(files[name] - one).abs().max() for name, one in merged.items()])
     again = hf_model(path)
     again.load_state_dict(merged)
     gaps["merged"] = after - hf_distributions(again, batch)[1]
-    train()
+    train(policy, batch, rank, world)
     slopes = {name: whole(one.grad) for name, one in policy.adapter.tensors.items()}
     named: dict[str, Any] = {n.replace(".default.", "."): one.grad for n, one in peft.named_parameters()}
     gaps["gradients"] = torch.stack([(one - named[name]).abs().max() for name, one in slopes.items()])
     policy.load(Path(folder))
-    gaps["loaded"] = after - scores(policy)
+    gaps["loaded"] = after - scores(policy, batch)
     joined.stop()
     moved = {"moved": after - plain, "rounded": base - plain}
     return {name: float(gap.detach().abs().max()) for name, gap in (gaps | moved).items()}
@@ -135,17 +103,14 @@ JAMBA = {
 
 def exported(rank: int, world: int, port: int, path: str, dtype: str, folder: str) -> dict[str, float]:
     """After a step: how far log-probs are from those of the published weights, and an export from these."""
-    meeting = Rendezvous(rank=rank, world_size=world, host="127.0.0.1", port=port, seed=3)
-    joined = FsdpTrainer(CONFIG).join(meeting, {})
-    policy, batch = policy_of(joined, path, dtype, targets=("in_proj", "q_proj")), random_batch(8)
-    policy.train(batch, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60)
-    after = policy.forward(batch, temperature=TEMPERATURE, tokens_per_rank=60)["log_probs"]
+    joined, batch, model = join(rank, world, port, CONFIG), random_batch(8), model_of(path, dtype)
+    policy = policy_of(joined, policy_spec(model, replace(ADAPTER, targets=("in_proj", "q_proj"))))
+    train(policy, batch)
+    after = scores(policy, batch)
     merged = {name: one.clone() for name, one in policy.hf_tensors()}
     policy.stage().write(Path(folder))
-    source = SavedWeights(spec=spec_of(path, dtype), folder=Path(folder))
-    FsdpTrainer(CONFIG).to_hf(source, Path(f"{folder}-merged"), lambda done, total: None)
-    files = load_file(f"{folder}-merged/model.safetensors")
-    again = hf_model(f"{folder}-merged")
+    out = export(CONFIG, model, folder)
+    files, again = load_file(out / "model.safetensors"), hf_model(str(out))
     joined.stop()
     return {
         "exported": max(float((files[name] - one).abs().max()) for name, one in merged.items()),
@@ -193,10 +158,10 @@ def test_bitsandbytes_must_be_new_and_whole(
     monkeypatch.setitem(sys.modules, module, None)
     for name in ("rlcore_fsdp.lora", "rlcore_fsdp.nf4"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    source = SavedWeights(spec=spec_of(str(path)), folder=path)
+    source = SavedWeights(spec=model_of(str(path)), folder=path)
     with pytest.raises(ConfigError, match=said):
         FsdpTrainer(CONFIG).to_hf(source, tmp_path / "out", lambda done, total: None)
     run = RunConfig.of(**{"lora.rank": 4})
     assert len([*CONFIG.complaints(run, {}, ())]) == plain_lora
     with nullcontext() if plain_lora else pytest.raises(ConfigError, match=said):
-        FsdpTrainer(FsdpConfig()).overlay(run, spec_of(str(path)))
+        FsdpTrainer(FsdpConfig()).overlay(run, model_of(str(path)))
