@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from command import SMALL, Run
-from inputs import CONTEXT, chats, make_model, write_jsonl
+from inputs import chats, make_model, write_jsonl
 from layouts import STEPS, Layouts
 from refusals import Case, Refused, cases, sentence, unchanged
 
@@ -216,17 +216,6 @@ def test_an_evaluation_of_a_wrong_model(refused: Refused, spoiled: Path, data: P
 def test_a_path_that_is_no_model(refused: Refused, tmp_path: Path) -> None:
     for path in ("./nowhere", str(tmp_path / "nowhere")):
         _says(refused("train", "--algo", "grpo", "--model", path), "--model", path)
-
-
-def test_more_tokens_than_the_context(refused: Refused, model: Path, data: Path) -> None:
-    limits = ("--max-prompt-tokens", str(CONTEXT), "--max-response-tokens", "1")
-    own = ("--model", str(model), "--data", str(data), "--reward", "f1")
-    _says(
-        refused("train", "--algo", "grpo", *own, *limits),
-        "--max-prompt-tokens",
-        str(CONTEXT + 1),
-        str(CONTEXT),
-    )
 
 
 def test_a_reference_that_the_policy_cannot_be_copied_into(

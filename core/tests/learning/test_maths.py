@@ -223,13 +223,6 @@ def test_gae(gamma: float, lam: float, returns: list[float], gaps: bool) -> None
     assert not advantages[mask == 0].any()
 
 
-def test_gae_with_lambda_zero() -> None:
-    """GAE (https://arxiv.org/abs/1506.02438), one-step: terminal reward 5, v=[1,2,3]."""
-    ones, segments = f64(1, 1, 1), i64(0, 0, 0)
-    advantages, _ = toolkit.gae(f64(0, 0, 5), f64(1, 2, 3), ones, segments, 1, gamma=1, lam=0)
-    close(advantages, 1, 1, 2)
-
-
 def test_discounted_sums() -> None:
     """REINFORCE++ returns (https://arxiv.org/abs/2501.03262): credit flows over a masked tool token."""
     close(toolkit.discounted_sums(f64(1, 2, 3), f64(1, 1, 1), i64(0, 0, 0), 1, 0.5), 2.75, 3.5, 3)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore import Component, Config, Group, Prompt, RunConfig, Score, Span
-from rlcore_grpo import plugin
+from rlcore import Config, Group, Prompt, Score, Span
 from rlcore_grpo.advantage import GroupAdvantage
 from rlcore_grpo.config import (
     CispoConfig,
@@ -23,7 +22,6 @@ from rlcore_grpo.config import (
 )
 from rlcore_grpo.filters import ZeroStd
 from rlcore_testing.estimators import EstimatorConformance
-from rlcore_testing.parts import part_of
 from rlcore_testing.samples import sample_of
 from rlcore_testing.tensors import one_each, scored
 
@@ -128,48 +126,6 @@ def test_zero_std_judges_each_policy(rewards: tuple[float, ...], kept: bool) -> 
     samples = zip(whole.samples, spans, strict=True)
     mixed = replace(whole, samples=tuple(replace(sample, spans=of) for sample, of in samples))
     assert (ZeroStd(Config()).judge(mixed).group is not None) is kept
-
-
-KINDS = ("advantage", "loss", "filter")
-
-
-def components() -> list[Component]:
-    return [*plugin.rlcore_advantages(), *plugin.rlcore_losses(), *plugin.rlcore_filters()]
-
-
-@pytest.mark.parametrize("component", components(), ids=lambda component: component.name)
-def test_each_component_is_made_from_its_defaults(component: Component) -> None:
-    part_of(component).build()
-
-
-def test_recipes_name_parts_and_settings_that_exist() -> None:
-    configs = {component.name: type(part_of(component).config) for component in components()}
-    recipes = list(plugin.rlcore_algorithms())
-    assert {recipe.name: (*map(recipe.parts.get, KINDS), recipe.tables) for recipe in recipes} == {
-        "grpo": ("grpo", "ppo_clip", [], {}),
-        "dr_grpo": ("grpo", "ppo_clip", [], {"advantage": {"std": False}}),
-        "dapo": ("grpo", "ppo_clip", ["zero_std"], {"loss": {"clip_high": 0.28}}),
-        "pass_at_k": ("pass_at_k", "ppo_clip", [], {}),
-        "max_rl": ("max_rl", "ppo_clip", [], {}),
-        "dppo": ("grpo", "dppo", [], {}),
-        "kl_cov": ("grpo", "kl_cov", [], {}),
-        "cispo": ("grpo", "cispo", ["zero_std"], {}),
-        "sapo": ("grpo", "sapo", [], {}),
-        "gspo": ("grpo", "gspo", [], {}),
-        "luspo": ("grpo", "gspo", [], {}),
-        "gmpo": ("grpo", "gmpo", [], {}),
-        "vespo": ("grpo", "vespo", [], {}),
-    }
-    assert {recipe.name: recipe.settings["normalizer"] for recipe in recipes} == {
-        **dict.fromkeys(("grpo", "dppo", "sapo", "gspo", "gmpo"), "per_rollout"),
-        **dict.fromkeys(("dapo", "pass_at_k", "max_rl", "kl_cov", "cispo", "vespo"), "per_token"),
-        **dict.fromkeys(("dr_grpo", "luspo"), "constant"),
-    }
-    for recipe in recipes:
-        RunConfig.of(**recipe.settings)
-        for kind, names in recipe.parts.items():
-            for name in [names] if isinstance(names, str) else names:
-                configs[name].model_validate(recipe.tables.get(kind, {}))
 
 
 @pytest.mark.parametrize(

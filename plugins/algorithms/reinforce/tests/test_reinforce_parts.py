@@ -1,23 +1,17 @@
 """Loss, recipes and settings of the plugin."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from pydantic import ValidationError
 
-import rlcore_grpo.plugin
-from rlcore import Component, Config, Kind, RunConfig, TokenOutputs
+from rlcore import Config, RunConfig, TokenOutputs
 from rlcore.learning.advantages import prepare
 from rlcore.learning.objective import Objective
-from rlcore.plugins.registry import check
 from rlcore_reinforce import plugin
 from rlcore_reinforce.advantage import LeaveOneOut
 from rlcore_reinforce.config import ReinforceConfig, ReinforcePlusPlusConfig, SiblingsConfig
 from rlcore_reinforce.loss import Reinforce
 from rlcore_testing.losses import LossConformance
-from rlcore_testing.parts import part_of
 from rlcore_testing.tensors import f64, gradient, loss_inputs, responses
 
 
@@ -61,64 +55,6 @@ def test_recipe_rloo_is_the_gradient_of_the_sum_over_tokens() -> None:
     torch.testing.assert_close(slope * 16, torch.tensor([-1.0, 1, 0, 1, 1]))
 
 
-def components() -> list[Component]:
-    return [*plugin.rlcore_advantages(), *plugin.rlcore_losses()]
-
-
-@pytest.mark.parametrize("component", components(), ids=lambda component: component.factory)
-def test_each_component_is_made_from_its_defaults(component: Component) -> None:
-    part_of(component).build()
-
-
-def test_records_are_well_formed() -> None:
-    records = [(Kind.ADVANTAGE, record) for record in plugin.rlcore_advantages()]
-    records += [(Kind.LOSS, record) for record in plugin.rlcore_losses()]
-    assert not [said for kind, record in records if (said := check(kind, record))]
-    assert not [said for record in plugin.rlcore_algorithms() if (said := check(Kind.ALGORITHM, record))]
-
-
-def test_recipes_name_parts_and_settings_that_exist() -> None:
-    advantages = {component.name for component in plugin.rlcore_advantages()}
-    losses = {c.name for c in [*plugin.rlcore_losses(), *rlcore_grpo.plugin.rlcore_losses()]}
-    recipes = {recipe.name: recipe for recipe in plugin.rlcore_algorithms()}
-    assert {name.replace("++", "_plus_plus").replace("-", "_") for name in recipes} == advantages
-    for name, recipe in recipes.items():
-        RunConfig.of(**recipe.settings)
-        assert recipe.parts["advantage"] == name.replace("++", "_plus_plus").replace("-", "_")
-        assert recipe.parts["loss"] in losses
-        assert (recipe.parts["loss"] == "ppo_clip") == name.startswith("reinforce++")
-
-
-def test_the_presets_entropy_bonus_shrinks_with_unscaled_advantages() -> None:
-    scales = {recipe.name: dict(recipe.scales) for recipe in plugin.rlcore_algorithms()}
-    small = {"entropy_coef": 0.1}
-    assert scales == {
-        "reinforce": small,
-        "rloo": small,
-        "opo": small,
-        "gpg": small,
-        "remax": small,
-        "reinforce++": {},
-        "reinforce++-baseline": {},
-    }
-
-
-def test_only_what_compares_siblings_needs_a_group() -> None:
-    needs = {
-        component.name: part_of(component).config.min_group_size  # type: ignore[attr-defined] # an AdvantageConfig
-        for component in plugin.rlcore_advantages()
-    }
-    assert needs == {
-        "reinforce": 1,
-        "rloo": 2,
-        "opo": 2,
-        "gpg": 2,
-        "remax": 1,
-        "reinforce_plus_plus": 1,
-        "reinforce_plus_plus_baseline": 2,
-    }
-
-
 @pytest.mark.parametrize(
     ("config", "bad"),
     [
@@ -133,8 +69,3 @@ def test_only_what_compares_siblings_needs_a_group() -> None:
 def test_settings_out_of_bounds_are_refused(config: type[Config], bad: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         config.model_validate(bad)
-
-
-def test_registration_imports_no_torch() -> None:
-    code = "import sys, rlcore_reinforce.plugin; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

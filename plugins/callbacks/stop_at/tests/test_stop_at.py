@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlcore import Callback, ConfigError, Kind, RunConfig, RunControl
-from rlcore.plugins.registry import check
-from rlcore_stop_at import plugin
+from rlcore import Callback, ConfigError, RunConfig, RunControl
 from rlcore_stop_at.callbacks import AdaptiveKl, ReduceLr, StopAt
 from rlcore_stop_at.config import AdaptiveKlConfig, ReduceLrConfig, StopAtConfig
 
@@ -99,11 +97,6 @@ def test_the_learning_rate_falls_to_its_floor() -> None:
     found = scales(first, values[:5])
     second.load(json.loads(json.dumps(first.state())))
     assert found + scales(second, values[5:]) == expected
-
-
-@pytest.mark.parametrize("component", list(plugin.rlcore_callbacks()), ids=lambda component: component.name)
-def test_the_records_are_in_order(component: Any) -> None:
-    assert check(Kind.CALLBACK, component) is None
 
 
 def kl_scales(callback: Callback, found: Sequence[float | None]) -> list[float | None]:

@@ -5,9 +5,7 @@ import torch
 from pydantic import ValidationError
 from refusals import Case, cases
 
-from rlcore import ConfigError, Kind, ModelView
-from rlcore.plugins.registry import check
-from rlcore_freeze import plugin
+from rlcore import ConfigError, ModelView
 from rlcore_freeze.config import FreezeConfig
 from rlcore_freeze.hook import Freeze
 
@@ -46,8 +44,3 @@ def test_a_rank_freezes_what_it_has() -> None:
         "layers.0.mlp.weight": True,
         "layers.1.mlp.weight": False,
     }
-
-
-def test_the_record_is_in_order() -> None:
-    (component,) = plugin.rlcore_model_hooks()
-    assert check(Kind.MODEL_HOOK, component) is None

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlcore import Kind, MissingPackageError, RunInfo
-from rlcore.plugins.registry import check
+from rlcore import MissingPackageError, RunInfo
 from rlcore.tracking.trackers import Trackers
-from rlcore_mlflow import plugin
 from rlcore_mlflow.config import MlflowConfig
 from rlcore_mlflow.tracker import Mlflow
 from rlcore_testing.display import SilentDisplay
@@ -61,8 +59,3 @@ def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importlib.util, "find_spec", {"mlflow": True}.get)
     with pytest.raises(MissingPackageError, match=r"no matplotlib; pip install 'rlcore-mlflow\[client\]'"):
         Mlflow(MlflowConfig())
-
-
-def test_the_record_is_in_order() -> None:
-    (component,) = plugin.rlcore_trackers()
-    assert check(Kind.TRACKER, component) is None

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlcore import Kind, MissingPackageError, RunInfo, Score
-from rlcore.plugins.registry import check
+from rlcore import MissingPackageError, RunInfo, Score
 from rlcore.tracking.trackers import Trackers
-from rlcore_tensorboard import plugin
 from rlcore_tensorboard.config import TensorboardConfig
 from rlcore_tensorboard.tracker import Tensorboard
 from rlcore_testing.display import SilentDisplay
@@ -124,8 +122,3 @@ def test_without_the_writer_there_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         MissingPackageError, match=r": found no matplotlib; pip install 'rlcore-tensorboard\[writer\]'"
     ):
         Tensorboard(TensorboardConfig())
-
-
-def test_the_record_is_in_order() -> None:
-    (component,) = plugin.rlcore_trackers()
-    assert check(Kind.TRACKER, component) is None

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlcore import ConfigError, Kind, MissingPackageError
-from rlcore.plugins.registry import check
-from rlcore_wandb import plugin
+from rlcore import ConfigError, MissingPackageError
 from rlcore_wandb.config import WandbConfig
 from rlcore_wandb.tracker import Wandb
 
@@ -137,8 +135,3 @@ def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPat
         MissingPackageError, match=r": found no matplotlib; pip install 'rlcore-wandb\[client\]'"
     ):
         Wandb(WandbConfig(mode="offline"))
-
-
-def test_the_record_is_in_order() -> None:
-    (component,) = plugin.rlcore_trackers()
-    assert check(Kind.TRACKER, component) is None
