@@ -5,12 +5,12 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from waits import eventually, gone
 
 from rlcore_machine import ForkServer
 
@@ -91,10 +91,7 @@ def test_a_process_runs_until_it_is_ended(server: ForkServer) -> None:
     assert forked.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         forked.wait(0.01)
-    deadline = time.monotonic() + LIMIT_S
-    while os.getsid(forked.pid) != forked.pid:  # its number is told before it has begun
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: os.getsid(forked.pid) == forked.pid)  # its number is told before it has begun
     forked.kill()
     assert forked.wait(LIMIT_S) == forked.poll() == -signal.SIGKILL
     forked.terminate()  # who has ended is not signalled
@@ -156,11 +153,8 @@ def test_nothing_outlives_an_owner_that_is_killed() -> None:
     owner = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     forked = psutil.Process(int(owner.stdout.readline()))
-    processes = [forked, *forked.parents()[:1]]
+    processes = [one.pid for one in (forked, *forked.parents()[:1])]
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    deadline = time.monotonic() + LIMIT_S
-    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: gone(*processes))

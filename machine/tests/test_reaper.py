@@ -6,11 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from waits import eventually
 
 from rlcore_machine import reaper
 from rlcore_machine.shared_memory import shared_dir
@@ -49,13 +48,6 @@ def _driver(folder: Path, how: str) -> tuple["subprocess.Popen[str]", psutil.Pro
     return driver, psutil.Process(int(driver.stdout.readline()))
 
 
-def _wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_killed_driver_leaves_no_shared_memory() -> None:
     """However early it is killed; that its processes end is a test of the command."""
     folder = shared_dir("test", 1)
@@ -64,7 +56,7 @@ def test_a_killed_driver_leaves_no_shared_memory() -> None:
     earlier = [one for one in psutil.Process(driver.pid).children(recursive=True) if "sleep" in one.cmdline()]
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate(timeout=LIMIT_S)
-    _wait_for(lambda: not folder.exists())
+    eventually(lambda: not folder.exists())
     for left in (child, *earlier):
         with contextlib.suppress(psutil.NoSuchProcess):
             left.kill()

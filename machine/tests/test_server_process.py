@@ -8,11 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from waits import eventually, gone
 
 from rlcore_machine.network import HeldPort, free_port
 from rlcore_machine.server_process import ServerProcess
@@ -55,24 +54,6 @@ def test_a_held_port_is_for_one_server_after_the_other(tmp_path: Path) -> None:
                 server.wait_ready(f"http://127.0.0.1:{held.number}", limit_s=LIMIT_S)
             with socket.socket() as other, pytest.raises(OSError, match="in use"):
                 other.bind(("127.0.0.1", held.number))
-
-
-def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.05)
-
-
-def gone(pids: list[int]) -> bool:
-    return not any(_running(pid) for pid in pids)
-
-
-def _running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def server(tmp_path: Path, code: str, *args: str, grace_s: float = 10.0) -> ServerProcess:
@@ -153,8 +134,8 @@ def test_stop_ends_descendants_that_ignore_sigterm_and_left_the_session(tmp_path
     process = server(tmp_path, STUBBORN, grace_s=0.5)
     with process:
         pids = pids_in(process.log_path)
-        assert not gone(pids)
-    assert gone(pids)
+        assert not gone(*pids)
+    assert gone(*pids)
 
 
 @pytest.mark.parametrize(("grace_s", "code"), [(0.0, None), (0.5, 128 + signal.SIGTERM)])
@@ -170,14 +151,14 @@ def test_a_server_without_grace_outlives_sigterm(tmp_path: Path, grace_s: float,
             assert process.exit_code() is None
         else:
             eventually(lambda: process.exit_code() == code)
-    assert gone(pids)
+    assert gone(*pids)
 
 
 def test_a_server_that_dies_leaves_no_descendants(tmp_path: Path) -> None:
     with server(tmp_path, STUBBORN, grace_s=0.5) as process:
         pids = pids_in(process.log_path)
         os.kill(pids[0], signal.SIGKILL)
-        eventually(lambda: gone(pids))
+        eventually(lambda: gone(*pids))
         eventually(lambda: process.exit_code() == 128 + signal.SIGKILL)
 
 
@@ -193,4 +174,4 @@ def test_the_death_of_the_owner_ends_the_server(tmp_path: Path) -> None:
     pids = pids_in(log)
     parent.kill()
     parent.wait(LIMIT_S)
-    eventually(lambda: gone(pids))
+    eventually(lambda: gone(*pids))

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from waits import eventually
 
 from rlcore_sandbox import ProgramEnd, Sandbox, SandboxLimits
 
@@ -247,13 +248,6 @@ def test_the_jail_dies_with_the_process_that_asked_for_it() -> None:
         eventually(lambda: any(found.pid != process.pid for found in marked(mark)))
         process.kill()
     eventually(lambda: not marked(mark))
-
-
-def eventually(check: Callable[[], bool], limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not check():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
 
 
 AS_USER = """

@@ -12,14 +12,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from waits import eventually, gone
 
 from rlcore.api.errors import PluginError
 from rlcore.api.part import RewardPart
@@ -109,17 +109,6 @@ def assert_unscored(samples: Sequence[Sample], status: RewardStatus, reason: str
         assert sample.reward_status is status
         assert sample.score is None
         assert reason in sample.metadata[ERROR_KEY]
-
-
-def eventually(check: Callable[[], bool], limit_s: float = 30) -> None:
-    deadline = time.monotonic() + limit_s
-    while not check():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 async def test_groups_are_scored_by_all_workers(plugin: PluginFile) -> None:
@@ -215,8 +204,7 @@ async def test_a_hanging_worker_is_killed_with_its_children_and_replaced(
     async with pool(plugin, timeout=2) as rewards:
         late = await rewards.score(group("stubborn", path=pids))
         assert_unscored(late, RewardStatus.TIMED_OUT, "longer than 2 s")
-        for pid in map(int, pids.read_text().split()):
-            eventually(lambda pid=pid: gone(pid))  # type: ignore[misc]  # mypy infers no lambda defaults
+        eventually(lambda: gone(*map(int, pids.read_text().split())))
         assert (await rewards.score(group("fine")))[0].reward_status is RewardStatus.SCORED
 
 
@@ -262,7 +250,7 @@ async def test_rewards_are_imported_once_however_many_workers_die(
         after = [await rewards.score(group("exits")) for _ in range(3)]
         assert (await rewards.score(group("fine")))[0].score is not None, after
     assert len(log.read_text().split()) == 2
-    assert all(gone(int(pid)) for pid in log.read_text().split())
+    assert gone(*map(int, log.read_text().split()))
 
 
 async def test_a_worker_that_cannot_be_forked_gives_no_score_and_is_tried_again(
@@ -305,7 +293,7 @@ async def test_stop_ends_a_worker_that_hangs(plugin: PluginFile, tmp_path: Path)
     await asyncio.to_thread(eventually, lambda: pids.exists() and len(pids.read_text().split()) == 2)
     await asyncio.to_thread(rewards.stop)
     assert_unscored(await hanging, RewardStatus.FAILED, "stopped")
-    eventually(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
+    eventually(lambda: gone(*map(int, pids.read_text().split())))
     rewards.stop()
 
 
@@ -399,9 +387,9 @@ def test_workers_die_with_their_parent(plugin: PluginFile, tmp_path: Path) -> No
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     argv = [sys.executable, "-c", textwrap.dedent(DRIVER), plugin.path, "stubborn", str(pids)]
     with subprocess.Popen(argv, env=environment) as driver:
-        eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2, limit_s=60)
+        eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
         driver.send_signal(signal.SIGKILL)
-    eventually(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
+    eventually(lambda: gone(*map(int, pids.read_text().split())))
 
 
 def test_what_a_reward_prints_stays_off_stdout(plugin: PluginFile) -> None:

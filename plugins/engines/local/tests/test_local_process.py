@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import eventually, gone
 
 from rlcore_testing.programs import ran
 
@@ -50,22 +51,11 @@ def test_it_ends_at_once_by_a_signal_and_soon_after_its_parent(letters_path: Pat
         assert time.monotonic() - began < 2
         # The orphan holds no pipe of ours but stderr's replacement, so this ends with its parent.
         orphan = int(parent.communicate(timeout=LIMIT)[0])
-        deadline = time.monotonic() + LIMIT
-        while is_alive(orphan):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        eventually(lambda: gone(orphan))
     finally:
         for process in (server, parent):
             process.kill()
             process.communicate(timeout=LIMIT)
-
-
-def is_alive(pid: int) -> bool:
-    """A process that ended but was not waited for is not alive."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

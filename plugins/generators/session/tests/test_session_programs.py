@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
+from waits import eventually, gone
 
 from rlcore import ConfigError, GenerationStatus, RewardStatus, Sample
 from rlcore_session.config import SessionConfig
@@ -68,8 +68,4 @@ async def test_a_program_ends_with_everything_that_it_started(
     assert (found.status, found.failure) == (GenerationStatus.FAILED, failure)
     assert detail in found.metadata["agent_error"]
     child = int((tmp_path / "child").read_text())
-    for _ in range(300):  # a killed process takes a moment to go
-        if not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE:
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail("a child of the agent is still there")
+    await asyncio.to_thread(eventually, lambda: gone(child))  # a killed process takes a moment to go
