@@ -155,7 +155,7 @@ class World:
     def __init__(self, prompts: int | list[Prompt] = 20, engines: int = 1, **options: Any) -> None:
         self.tokenizer = Digits()
         self.engines = [Engine() for _ in range(engines)]
-        self.rewards = Rewards()
+        self.rewards: Any = Rewards()
         texts = [f"{i:03d}" for i in range(prompts)] if isinstance(prompts, int) else []
         self.prompts = [Prompt(prompt_id=f"p{i}", text=text, label=text) for i, text in enumerate(texts)]
         self.prompts += prompts if isinstance(prompts, list) else []
@@ -164,10 +164,10 @@ class World:
         self.run = RunConfig.of(**{**settings, **known})
         self.options = options
         self.version = 0
-        self.producer = self.new_producer()
+        self.producer: Any = self.new_producer()
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Any:
         return self.engines[0]
 
     def new_producer(self) -> SamplingProducer:

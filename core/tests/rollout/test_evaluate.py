@@ -1,22 +1,19 @@
 """Evaluation: as each set is sampled and judged, counted over all answers, without a trace."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from rollout_world import World
 
 from rlcore import DataError, GenerationStatus, Json, Prompt, RewardStatus, Sample, Sampling, Score
 from rlcore.rollout.evaluate import Evaluation, eval_metrics, is_exact, pass_at_k, passes, result
 from rlcore_testing.samples import sample_of
 
-MakeWorld = Callable[..., Any]
 
-
-async def test_greedy_evaluation_leaves_no_trace(make_world: MakeWorld) -> None:
-    world = make_world(engines=2)
+async def test_greedy_evaluation_leaves_no_trace() -> None:
+    world = World(engines=2)
     state = world.producer.state()
     prompts = [*world.prompts[:3], Prompt(prompt_id="wrong", text="123", label="321")]
     result = await world.evaluate(prompts)
@@ -56,22 +53,22 @@ def test_any_accepted_answer_is_exact(label: Json, text: str, exact: bool) -> No
     assert not is_exact(replace(sample, status=GenerationStatus.TRUNCATED))
 
 
-async def test_evaluation_counts_what_failed_as_wrong(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_evaluation_counts_what_failed_as_wrong() -> None:
+    world = World()
     world.engine.endings = {"eval-0.0-0": "abort", "eval-0.0-1": "abort", "eval-1.0-0": "length"}
     result = await world.evaluate(world.prompts[:4])
     assert (result.score, result.metrics["unscored"], result.metrics["truncated"]) == (0.5, 0.25, 0.25)
 
 
-async def test_a_set_without_a_reward_is_judged_by_its_labels(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_set_without_a_reward_is_judged_by_its_labels() -> None:
+    world = World()
     result = await world.evaluate(world.prompts[:3], scorer=None, exact=False)
     assert result.score == 1
     assert result.metrics == {"response_length_mean": 4, "truncated": 0}
 
 
-async def test_several_answers_to_each_prompt(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_several_answers_to_each_prompt() -> None:
+    world = World()
     world.rewards.unscored = {2: [RewardStatus.FAILED, RewardStatus.FAILED]}
     result = await world.evaluate(
         world.prompts[:3],

@@ -7,11 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlcore.api.errors import DataError, StaleWeightsError
-from rlcore.api.part import RewardPart
-from rlcore.api.producer import ProducerContext
-from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Prompt, Sampling
+from rlcore import DataError, ProducerContext, Prompt, RewardPart, RunConfig, Sampling, StaleWeightsError
 from rlcore.data.cursors import cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient

@@ -15,7 +15,6 @@ from transformers import (
     GPT2Config,
     KimiLinearConfig,
     LlamaConfig,
-    PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
@@ -23,7 +22,7 @@ from transformers import (
     Qwen3NextConfig,
 )
 
-from rlcore_local.testing import END, Local
+from rlcore_local.testing import END
 
 VOCAB = 96
 COMMON: dict[str, Any] = {
@@ -143,22 +142,3 @@ def letters_path(model_path: Callable[..., Path], tmp_path_factory: pytest.TempP
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>")
     fast.save_pretrained(path)
     return path
-
-
-def reference(path: Path) -> PreTrainedModel:
-    """The model in transformers, fp32."""
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    model.train(False)
-    return model
-
-
-@pytest.fixture
-def local() -> type[Local]:
-    """The class `Local`, for tests that cannot import this file."""
-    return Local
-
-
-@pytest.fixture
-def transformers_model() -> Callable[[Path], PreTrainedModel]:
-    """`reference`, for tests that cannot import this file."""
-    return reference

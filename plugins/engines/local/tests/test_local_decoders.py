@@ -12,7 +12,9 @@ from safetensors.torch import load_file
 
 from rlcore import ModelError, checksum
 from rlcore_local.loading import ALIGNMENT
+from rlcore_local.testing import Local
 from rlcore_local.weights import Weights
+from rlcore_testing.trainer_reference import hf_model
 from rlcore_toolkit import cpu_kernels
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15], [5, 6, 7], [20, 21], [30, 31, 32, 33], [8], [40] * 20]
@@ -55,11 +57,9 @@ def test_weights_begin_where_torch_puts_them_and_not_where_a_file_has_them(
 
 
 @pytest.mark.parametrize("family", PATHS)
-def test_logprobs_and_scores_are_those_of_transformers(
-    family: str, model_path: Callable[..., Path], local: Any, transformers_model: Any
-) -> None:
+def test_logprobs_and_scores_are_those_of_transformers(family: str, model_path: Callable[..., Path]) -> None:
     path = model_path(family)
-    engine = local(path, max_batch=3)
+    engine = Local(path, max_batch=3)
     assert engine.scheduler.weights.path == PATHS[family]
     answers = engine.run(
         [
@@ -72,7 +72,7 @@ def test_logprobs_and_scores_are_those_of_transformers(
             for i, prompt in enumerate(PROMPTS)
         ]
     )
-    model = transformers_model(path)
+    model = hf_model(str(path))
     for i, prompt in enumerate(PROMPTS):
         meta, output = answers[str(i)]["meta_info"], answers[str(i)]["output_ids"]
         wanted = expected(model, prompt, output, 0.7)
@@ -89,14 +89,14 @@ def test_logprobs_and_scores_are_those_of_transformers(
 
 @pytest.mark.parametrize("family", PATHS)
 def test_samples_of_one_prompt_alone_do_not_share_what_each_goes_on_with(
-    family: str, model_path: Callable[..., Path], local: Any, transformers_model: Any
+    family: str, model_path: Callable[..., Path]
 ) -> None:
     path, prompt = model_path(family), PROMPTS[0]
-    engine = local(path)
+    engine = Local(path)
     answers = engine.run(
         [engine.sequence(str(seed), prompt, max_new_tokens=8, sampling_seed=seed) for seed in range(4)]
     )
-    model = transformers_model(path)
+    model = hf_model(str(path))
     outputs = [answers[str(seed)]["output_ids"] for seed in range(4)]
     assert len(set(map(tuple, outputs))) > 1
     for seed, output in enumerate(outputs):
@@ -106,22 +106,20 @@ def test_samples_of_one_prompt_alone_do_not_share_what_each_goes_on_with(
 
 
 @pytest.mark.parametrize("family", PATHS)
-def test_greedy_is_that_of_generate(
-    family: str, model_path: Callable[..., Path], local: Any, transformers_model: Any
-) -> None:
+def test_greedy_is_that_of_generate(family: str, model_path: Callable[..., Path]) -> None:
     path = model_path(family)
-    engine = local(path, max_batch=3)
+    engine = Local(path, max_batch=3)
     answers = engine.run([engine.sequence(str(i), one, temperature=0.0) for i, one in enumerate(PROMPTS)])
-    model = transformers_model(path)
+    model = hf_model(str(path))
     for i, prompt in enumerate(PROMPTS):
         ids = torch.tensor([prompt])
         wanted = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=12)
         assert answers[str(i)]["output_ids"] == wanted[0, len(prompt) :].tolist()
 
 
-def test_bf16_is_near_transformers_bf16(model_path: Callable[..., Path], local: Any) -> None:
+def test_bf16_is_near_transformers_bf16(model_path: Callable[..., Path]) -> None:
     path = model_path("qwen3")
-    engine = local(path, dtype=torch.bfloat16)
+    engine = Local(path, dtype=torch.bfloat16)
     answers = engine.run([engine.sequence(str(i), one, max_new_tokens=20) for i, one in enumerate(PROMPTS)])
     model = Weights(path, torch.bfloat16, None).model
     gaps = []
@@ -136,9 +134,9 @@ def test_bf16_is_near_transformers_bf16(model_path: Callable[..., Path], local: 
 
 
 def test_samples_of_one_prompt_share_its_prefill(
-    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+    model_path: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = local(model_path("qwen3"))
+    engine = Local(model_path("qwen3"))
     decoder = engine.scheduler.weights.decoder
     seen: list[list[tuple[int, int]]] = []
     prefill = decoder.prefill

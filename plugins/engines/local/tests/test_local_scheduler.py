@@ -13,7 +13,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from rlcore.weights.checksums import checksum
 from rlcore_local import lean
 from rlcore_local.requests import RequestError
+from rlcore_local.testing import Local
 from rlcore_local.weights import SharedTensor
+from rlcore_testing.trainer_reference import hf_model
 
 PROMPTS = [[5, 6, 7], [8, 9], [5, 6, 7], [30, 31, 32, 33, 34], [40] * 9]
 LONG = {"max_new_tokens": 30, "ignore_eos": True}
@@ -23,23 +25,21 @@ def outputs(answers: dict[str, Any]) -> dict[str, list[int]]:
     return {rid: answer["output_ids"] for rid, answer in answers.items()}
 
 
-def test_a_seeded_sample_is_the_same_alone_and_in_a_batch(
-    model_path: Callable[..., Path], local: Any
-) -> None:
+def test_a_seeded_sample_is_the_same_alone_and_in_a_batch(model_path: Callable[..., Path]) -> None:
     def make(engine: Any, index: int) -> Any:
         return engine.sequence(str(index), PROMPTS[index], sampling_seed=index, **LONG)
 
-    together = local(model_path("qwen3"), max_batch=4)
+    together = Local(model_path("qwen3"), max_batch=4)
     batch = outputs(together.run([make(together, i) for i in range(len(PROMPTS))]))
     for index in range(len(PROMPTS)):
-        alone = local(model_path("qwen3"))
+        alone = Local(model_path("qwen3"))
         assert outputs(alone.run([make(alone, index)])) == {str(index): batch[str(index)]}
     assert batch["0"] != batch["2"], "the same prompt with another seed"
 
 
-def test_equal_lists_begun_at_once_are_bit_equal(model_path: Callable[..., Path], local: Any) -> None:
+def test_equal_lists_begun_at_once_are_bit_equal(model_path: Callable[..., Path]) -> None:
     def run() -> Any:
-        engine = local(model_path("qwen3"), max_batch=2)
+        engine = Local(model_path("qwen3"), max_batch=2)
         assert engine.run([]) == {}
         return engine.run(
             [engine.sequence(str(i), prompt, sampling_seed=i, **LONG) for i, prompt in enumerate(PROMPTS)]
@@ -53,7 +53,7 @@ def test_equal_lists_begun_at_once_are_bit_equal(model_path: Callable[..., Path]
 
 
 def test_the_cache_holds_what_its_rows_may_need_at_once_or_by_doubling(
-    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+    model_path: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
     empty = lean.LeanDecoder._empty_cache
@@ -64,7 +64,7 @@ def test_the_cache_holds_what_its_rows_may_need_at_once_or_by_doubling(
 
     def run(first_positions: int) -> dict[str, list[int]]:
         monkeypatch.setattr(lean, "FIRST_POSITIONS", first_positions)
-        engine = local(model_path("qwen3"), max_batch=4)
+        engine = Local(model_path("qwen3"), max_batch=4)
         made = [engine.sequence(str(i), prompt, sampling_seed=i, **LONG) for i, prompt in enumerate(PROMPTS)]
         sizes.clear()
         return outputs(engine.run(made))
@@ -77,9 +77,9 @@ def test_the_cache_holds_what_its_rows_may_need_at_once_or_by_doubling(
 
 
 def test_many_answers_are_handed_over_while_others_are_written(
-    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+    model_path: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = local(model_path("qwen3"), max_batch=100)
+    engine = Local(model_path("qwen3"), max_batch=100)
     handed: list[list[str]] = []
     monkeypatch.setattr(
         engine.scheduler, "deliver", lambda found: handed.append([one.rid for one, _ in found])
@@ -89,8 +89,8 @@ def test_many_answers_are_handed_over_while_others_are_written(
     assert sorted((rid for rids in handed for rid in rids), key=int) == [str(number) for number in range(100)]
 
 
-def test_a_stop_token_is_kept_in_the_ids(model_path: Callable[..., Path], local: Any) -> None:
-    engine = local(model_path("qwen3"))
+def test_a_stop_token_is_kept_in_the_ids(model_path: Callable[..., Path]) -> None:
+    engine = Local(model_path("qwen3"))
     free = engine.run([engine.sequence("free", [5, 6], **LONG)])["free"]["output_ids"]
     stop = free[7]
     first = free.index(stop)
@@ -104,8 +104,8 @@ def test_a_stop_token_is_kept_in_the_ids(model_path: Callable[..., Path], local:
     assert ignored["meta_info"]["finish_reason"] == {"type": "length", "length": 30}
 
 
-def test_a_stop_string_is_cut_from_the_text_only(letters_path: Path, local: Any) -> None:
-    engine = local(letters_path)
+def test_a_stop_string_is_cut_from_the_text_only(letters_path: Path) -> None:
+    engine = Local(letters_path)
     tokenizer = AutoTokenizer.from_pretrained(letters_path)
     engine.scheduler.tokenizer = tokenizer
     free = engine.run([engine.sequence("free", [5, 6], **LONG)])["free"]
@@ -123,12 +123,12 @@ def test_a_stop_string_is_cut_from_the_text_only(letters_path: Path, local: Any)
     assert whole["text"] == kept
 
 
-def test_without_trimming_the_last_token_stays_whole(letters_path: Path, local: Any) -> None:
+def test_without_trimming_the_last_token_stays_whole(letters_path: Path) -> None:
     """SGLang's `no_stop_trim` gives the text of all tokens, also where the stop ends inside the last one."""
     vocab = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"({i})": i for i in range(3, 96)}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<pad>"))
     tokenizer.decoder = decoders.Fuse()
-    engine = local(letters_path)
+    engine = Local(letters_path)
     engine.scheduler.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
     free = engine.run([engine.sequence("free", [5, 6], **LONG)])["free"]
     stop = f"({free['output_ids'][0]}"  # the first token without its last character
@@ -138,8 +138,8 @@ def test_without_trimming_the_last_token_stays_whole(letters_path: Path, local: 
     assert (cut["text"], cut["output_ids"]) == ("", free["output_ids"][:1])
 
 
-def test_abort_gives_what_there_is(model_path: Callable[..., Path], local: Any) -> None:
-    engine = local(model_path("qwen3"), max_batch=2)
+def test_abort_gives_what_there_is(model_path: Callable[..., Path]) -> None:
+    engine = Local(model_path("qwen3"), max_batch=2)
     sequences = [engine.sequence(str(i), PROMPTS[i], sampling_seed=i, **LONG) for i in range(3)]
     engine.run(sequences, steps=4)
     engine.scheduler.abort({"0", "2"})
@@ -150,16 +150,14 @@ def test_abort_gives_what_there_is(model_path: Callable[..., Path], local: Any) 
         "length",
         "abort",
     ]
-    alone = local(model_path("qwen3"))
+    alone = Local(model_path("qwen3"))
     one = alone.sequence("1", PROMPTS[1], sampling_seed=1, **LONG)
     assert alone.run([one])["1"]["output_ids"] == answers["1"]["output_ids"]
 
 
 @pytest.mark.parametrize("flush", [True, False])
-def test_an_update_in_the_middle_makes_two_spans(
-    flush: bool, model_path: Callable[..., Path], local: Any, transformers_model: Any
-) -> None:
-    engine, second = local(model_path("qwen3")), model_path("qwen3", 1)
+def test_an_update_in_the_middle_makes_two_spans(flush: bool, model_path: Callable[..., Path]) -> None:
+    engine, second = Local(model_path("qwen3")), model_path("qwen3", 1)
     prompt = PROMPTS[3]
     engine.run([engine.sequence("a", prompt, **LONG)], steps=10)
     weights = engine.scheduler.weights
@@ -175,7 +173,7 @@ def test_an_update_in_the_middle_makes_two_spans(
     got = torch.tensor([value for value, _, _ in meta["output_token_logprobs"]])
     with torch.no_grad():
         for path, part in ((model_path("qwen3"), slice(0, 10)), (second, slice(10, 30))):
-            logits = transformers_model(path)(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
+            logits = hf_model(str(path))(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
             wanted = logits.log_softmax(-1).gather(1, torch.tensor(output)[:, None])[:, 0]
             same = torch.allclose(got[part], wanted[part], atol=1e-5, rtol=0)
             # Without a flush the second part looks at keys and values of the first weights.
@@ -184,9 +182,9 @@ def test_an_update_in_the_middle_makes_two_spans(
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe"])
 def test_an_update_from_a_file_changes_outputs_and_checksums(
-    family: str, model_path: Callable[..., Path], local: Any
+    family: str, model_path: Callable[..., Path]
 ) -> None:
-    engine, other = local(model_path(family)), local(model_path(family, 1))
+    engine, other = Local(model_path(family)), Local(model_path(family, 1))
     weights = engine.scheduler.weights
     file = model_path(family, 1) / "model.safetensors"
     tensors = load_file(file)
@@ -197,15 +195,13 @@ def test_an_update_from_a_file_changes_outputs_and_checksums(
     with torch.inference_mode():
         weights.update_from_file(file, layout)
     assert weights.checksums() == {name: checksum(one) for name, one in tensors.items()} != before
-    prompt = {"temperature": 0.0, **LONG}
+    prompt: dict[str, Any] = {"temperature": 0.0, **LONG}
     mine = engine.run([engine.sequence("a", [5, 6, 7], **prompt)])
     assert outputs(mine) == outputs(other.run([other.sequence("a", [5, 6, 7], **prompt)]))
 
 
-def test_a_layer_for_multi_token_prediction_is_held_and_not_used(
-    model_path: Callable[..., Path], local: Any
-) -> None:
-    engine = local(model_path("qwen3"))
+def test_a_layer_for_multi_token_prediction_is_held_and_not_used(model_path: Callable[..., Path]) -> None:
+    engine = Local(model_path("qwen3"))
     weights, own = engine.scheduler.weights, engine.scheduler.weights.tensors()
     held = {name: one.clone() for name, one in own.items()}
     layers = weights.model.config.num_hidden_layers
@@ -233,10 +229,8 @@ def layout_of(header: bytes, start: int) -> list[SharedTensor]:
     ]
 
 
-def test_a_refused_update_changes_nothing(
-    model_path: Callable[..., Path], local: Any, tmp_path: Path
-) -> None:
-    weights = local(model_path("qwen3")).scheduler.weights
+def test_a_refused_update_changes_nothing(model_path: Callable[..., Path], tmp_path: Path) -> None:
+    weights = Local(model_path("qwen3")).scheduler.weights
     before = weights.checksums()
     with pytest.raises(RequestError, match="not of this model"):
         weights.update_from_disk(model_path("llama"))
@@ -262,9 +256,9 @@ def test_checksums_tell_values_dtype_and_shape_apart() -> None:
 
 
 def test_weights_leave_a_gpu_and_come_back_as_they_were(
-    model_path: Callable[..., Path], local: Any, monkeypatch: pytest.MonkeyPatch
+    model_path: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = local(model_path("qwen3"))
+    engine = Local(model_path("qwen3"))
     scheduler, weights = engine.scheduler, engine.scheduler.weights
     sums = weights.checksums()
     for tensor in weights._parameters.values():

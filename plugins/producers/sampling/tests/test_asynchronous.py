@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from rollout_world import ids
+from rollout_world import World, ids
 
 import rlcore_machine.tasks
 from rlcore.api.errors import DataError, PluginError
@@ -24,7 +24,6 @@ from rlcore_single_turn.generator import SingleTurn
 from rlcore_testing.samples import sample_of
 from rlcore_toolkit.request_gate import RequestGate
 
-MakeWorld = Callable[..., Any]
 LIMIT_S = 60.0
 
 
@@ -114,9 +113,9 @@ class Judging:
 
 
 @pytest.mark.parametrize("prefers_newest", [False, True])
-async def test_a_filter_may_prefer_groups(make_world: MakeWorld, prefers_newest: bool) -> None:
+async def test_a_filter_may_prefer_groups(prefers_newest: bool) -> None:
     filters = [Judging()] if prefers_newest else []
-    world = make_world(prompts=100, max_staleness=3, filters=filters)
+    world = World(prompts=100, max_staleness=3, filters=filters)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 4)) as rollouts:
         first = ids(await anext(rollouts))
         await asked(world, 16)  # all that the run will make
@@ -126,16 +125,16 @@ async def test_a_filter_may_prefer_groups(make_world: MakeWorld, prefers_newest:
     assert second == (left[-4:] if prefers_newest else left[:4])
 
 
-async def test_an_order_that_loses_a_group_ends_the_run(make_world: MakeWorld) -> None:
-    world = make_world(prompts=100, max_staleness=1, filters=[Judging(loses=True)])
+async def test_an_order_that_loses_a_group_ends_the_run() -> None:
+    world = World(prompts=100, max_staleness=1, filters=[Judging(loses=True)])
     with pytest.raises(PluginError, match=r"^The filter \S*Judging: its order has other groups"):
         async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 4)) as rollouts:
             await anext(rollouts)
 
 
-async def test_a_slow_group_holds_up_only_the_batch_that_must_have_it(make_world: MakeWorld) -> None:
+async def test_a_slow_group_holds_up_only_the_batch_that_must_have_it() -> None:
     """With two versions of slack the others go first; then the bound is waited for, and kept."""
-    world = make_world(prompts=100, max_staleness=2)
+    world = World(prompts=100, max_staleness=2)
     slow = world.engine.hold = asyncio.Event()
     world.engine.held = ("1.",)
     found = []
@@ -155,8 +154,8 @@ async def test_a_slow_group_holds_up_only_the_batch_that_must_have_it(make_world
 
 
 @pytest.mark.parametrize("how", ["abort", "suspended"])
-async def test_interrupted_requests_go_on_where_they_were(make_world: MakeWorld, how: str) -> None:
-    world = make_world(max_staleness=1, on_publish="abort")
+async def test_interrupted_requests_go_on_where_they_were(how: str) -> None:
+    world = World(max_staleness=1, on_publish="abort")
     hold_from_the_fifth(world)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
         await anext(rollouts)
@@ -186,8 +185,8 @@ async def test_interrupted_requests_go_on_where_they_were(make_world: MakeWorld,
     assert second.metrics["rollout/aborted"] == 0
 
 
-async def test_wait_lets_requests_end_before_a_publication(make_world: MakeWorld) -> None:
-    world = make_world(max_staleness=1, on_publish="wait")
+async def test_wait_lets_requests_end_before_a_publication() -> None:
+    world = World(max_staleness=1, on_publish="wait")
     hold = hold_from_the_fifth(world)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
         await anext(rollouts)
@@ -200,9 +199,9 @@ async def test_wait_lets_requests_end_before_a_publication(make_world: MakeWorld
     assert {sample.spans for sample in samples(second)} == {(Span(start=0, version=0),)}
 
 
-async def test_partial_rollouts_rest_while_the_trainer_works(make_world: MakeWorld) -> None:
+async def test_partial_rollouts_rest_while_the_trainer_works() -> None:
     """Six groups are begun for a batch of four; what is left of them goes on, its old tokens masked."""
-    world = make_world(
+    world = World(
         max_staleness=0, partial_rollouts=True, over_sample=1.5, mask_stale_tokens=True, on_publish="abort"
     )
     world.engine.hold, world.engine.held = asyncio.Event(), ("1.", "2.")
@@ -248,10 +247,10 @@ class Crashing:
 @pytest.mark.parametrize("max_staleness", [0, 1])
 @pytest.mark.parametrize("times", [1, 2, 3])
 async def test_a_crash_fails_its_group_and_the_prompt_comes_back(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, max_staleness: int, times: int
+    caplog: pytest.LogCaptureFixture, max_staleness: int, times: int
 ) -> None:
     crashing = Crashing(1, times)
-    world = make_world(max_staleness=max_staleness, generator=crashing, max_attempts=3, max_refills=3)
+    world = World(max_staleness=max_staleness, generator=crashing, max_attempts=3, max_refills=3)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
         found = []
         for step in (1, 2):
@@ -269,22 +268,20 @@ async def test_a_crash_fails_its_group_and_the_prompt_comes_back(
 
 @pytest.mark.parametrize("options", [{"max_staleness": 1}, {"max_staleness": 8}, {"max_refills": 0}])
 @pytest.mark.parametrize("steps", [1, 2, 9])
-async def test_a_generator_that_always_crashes_ends_the_run(
-    make_world: MakeWorld, options: dict[str, int], steps: int
-) -> None:
+async def test_a_generator_that_always_crashes_ends_the_run(options: dict[str, int], steps: int) -> None:
     class Broken:
         async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
             raise ZeroDivisionError("mine")
 
-    world = make_world(**{"max_staleness": 2, **options}, generator=Broken(), prompts=100)
+    world = World(**{"max_staleness": 2, **options}, generator=Broken(), prompts=100)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, steps)) as rollouts:
         with pytest.raises(PluginError, match="The generator Broken failed: ZeroDivisionError: mine"):
             await anext(rollouts)
 
 
-async def test_crashes_of_all_that_began_at_once_are_survived(make_world: MakeWorld) -> None:
+async def test_crashes_of_all_that_began_at_once_are_survived() -> None:
     """A crash takes no time, so the first groups to end are those that crashed."""
-    world = make_world(max_staleness=3, generator=CrashesAtFirst(range(15)), prompts=100)
+    world = World(max_staleness=3, generator=CrashesAtFirst(range(15)), prompts=100)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 4)) as rollouts:
         first = await anext(rollouts)
     assert first.metrics["rollout/crashed"] == 15
@@ -309,11 +306,9 @@ class CrashesAtFirst:
         return await self.inner.generate_group(ctx, samples)
 
 
-async def test_a_group_may_begin_anew_before_its_crash_is_told(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_group_may_begin_anew_before_its_crash_is_told(caplog: pytest.LogCaptureFixture) -> None:
     at = asyncio.Event()
-    world = make_world(max_staleness=1, generator=CrashesAtFirst(range(4), at=at), prompts=100)
+    world = World(max_staleness=1, generator=CrashesAtFirst(range(4), at=at), prompts=100)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
         asyncio.get_running_loop().call_later(0.05, at.set)
         given = []
@@ -327,7 +322,7 @@ async def test_a_group_may_begin_anew_before_its_crash_is_told(
     assert not [record.message for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_prompts_that_cannot_be_read_any_more_end_the_run(make_world: MakeWorld) -> None:
+async def test_prompts_that_cannot_be_read_any_more_end_the_run() -> None:
     class Damaged(list[Prompt]):
         def __getitem__(self, row: Any) -> Any:
             reads.append(row)
@@ -336,7 +331,7 @@ async def test_prompts_that_cannot_be_read_any_more_end_the_run(make_world: Make
             return super().__getitem__(row)
 
     reads: list[int] = []
-    world = make_world(max_staleness=1, filters=[KeepNone()])
+    world = World(max_staleness=1, filters=[KeepNone()])
     world.options["prompts"] = Damaged(world.prompts)
     producer = world.new_producer()
     async with asyncio.timeout(LIMIT_S), aclosing(producer.run(0, 2)) as rollouts:
@@ -389,9 +384,9 @@ class CancelingGroups(Canceling):
 @pytest.mark.parametrize("kind", [Canceling, CancelingGroups])
 @pytest.mark.parametrize("max_staleness", [0, 1])
 async def test_a_cancellation_that_nobody_asked_for_is_a_crash(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, max_staleness: int, kind: type[Canceling]
+    caplog: pytest.LogCaptureFixture, max_staleness: int, kind: type[Canceling]
 ) -> None:
-    world = make_world(max_staleness=max_staleness, generator=kind())
+    world = World(max_staleness=max_staleness, generator=kind())
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
         found = []
         for step in (1, 2):
@@ -404,7 +399,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_crash(
 
 @pytest.mark.parametrize("max_staleness", [0, 1])
 async def test_a_generator_that_swallows_its_cancellation_is_stopped(
-    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, max_staleness: int
+    monkeypatch: pytest.MonkeyPatch, max_staleness: int
 ) -> None:
     class Deaf:
         async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
@@ -417,7 +412,7 @@ async def test_a_generator_that_swallows_its_cancellation_is_stopped(
 
     deaf = set[int]()
     monkeypatch.setattr(rlcore_machine.tasks, "CANCEL_AGAIN_S", 0.05)
-    world = make_world(max_staleness=max_staleness, group_size=1, generator=Deaf())
+    world = World(max_staleness=max_staleness, group_size=1, generator=Deaf())
     before = asyncio.all_tasks()
     async with asyncio.timeout(LIMIT_S):
         async with aclosing(world.producer.run(0, 2)) as rollouts:
@@ -435,8 +430,8 @@ class KeepNone:
         return Verdict(group=None, reason="never")
 
 
-async def test_refills_have_an_end(make_world: MakeWorld) -> None:
-    world = make_world(prompts=100, max_staleness=1, filters=[KeepNone()], max_refills=2)
+async def test_refills_have_an_end() -> None:
+    world = World(prompts=100, max_staleness=1, filters=[KeepNone()], max_refills=2)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 2)) as rollouts:
         first = await anext(rollouts)
     assert first.groups == ()
@@ -444,8 +439,8 @@ async def test_refills_have_an_end(make_world: MakeWorld) -> None:
     assert first.metrics["rollout/groups_dropped/never"] >= 12
 
 
-async def test_evaluation_beside_generation(make_world: MakeWorld) -> None:
-    world = make_world(max_staleness=1)
+async def test_evaluation_beside_generation() -> None:
+    world = World(max_staleness=1)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 3)) as rollouts:
         await anext(rollouts)
         world.publish(1)
@@ -455,9 +450,9 @@ async def test_evaluation_beside_generation(make_world: MakeWorld) -> None:
     assert ids(second) == [4, 5, 6, 7]
 
 
-async def test_a_resumed_run_goes_on_from_what_was_sampled(make_world: MakeWorld) -> None:
+async def test_a_resumed_run_goes_on_from_what_was_sampled() -> None:
     """In flight, waiting and in the cursor: everything is given once, and no token is sampled again."""
-    world = make_world(max_staleness=1)
+    world = World(max_staleness=1)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
         await anext(rollouts)
         await asked(world, 8)
@@ -486,8 +481,8 @@ async def test_a_resumed_run_goes_on_from_what_was_sampled(make_world: MakeWorld
     }
 
 
-async def test_what_is_too_old_at_resume_is_generated_again(make_world: MakeWorld) -> None:
-    world = make_world(max_staleness=1)
+async def test_what_is_too_old_at_resume_is_generated_again() -> None:
+    world = World(max_staleness=1)
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
         await anext(rollouts)
         await asked(world, 8)
@@ -503,10 +498,10 @@ async def test_what_is_too_old_at_resume_is_generated_again(make_world: MakeWorl
     assert again.metrics["rollout/tokens_discarded"] == 4 * 3 * 4
 
 
-def test_stale_tokens_are_left_out_by_the_weights_that_made_them(make_world: MakeWorld) -> None:
+def test_stale_tokens_are_left_out_by_the_weights_that_made_them() -> None:
     sample = sample_of(
         (1, 2, 3, 4),
-        prompt=make_world().prompts[0],
+        prompt=World().prompts[0],
         loss_mask=(1, 1, 0, 1),
         log_probs=(-1.0, -2.0, 0.0, -4.0),
         spans=(Span(start=0, version=3), Span(start=1, version=5)),

@@ -15,11 +15,7 @@ import safetensors.torch
 import torch
 from aiohttp import web
 
-from rlcore.api.generation import GenerationContext
-from rlcore.api.producer import ProducerContext
-from rlcore.api.reward import Verdict
-from rlcore.api.run_config import RunConfig
-from rlcore.api.types import Group, RewardStatus, Sample, Score
+from rlcore import GenerationContext, Group, ProducerContext, RewardStatus, RunConfig, Sample, Score, Verdict
 from rlcore.data.cursors import PromptCursor, cursor_of
 from rlcore.data.prompt_tokenizer import PromptTokenizer
 from rlcore.engines.client import EngineClient

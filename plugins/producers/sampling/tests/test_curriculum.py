@@ -1,12 +1,11 @@
 """A run on a mix with a curriculum: what is scored counts, dropped groups too, and it resumes."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from rlcore import Group, Portion, Prompt, SourceMix, Verdict
+from rollout_world import World
 
-MakeWorld = Callable[..., Any]
+from rlcore import Group, Portion, Prompt, SourceMix, Verdict
 
 
 class DropAll:
@@ -25,10 +24,10 @@ def mix() -> SourceMix:
     )
 
 
-def world_of_mix(make_world: MakeWorld, **options: Any) -> Any:
+def world_of_mix(**options: Any) -> Any:
     """A digit of at least 5 at the end solves a prompt."""
-    settings = {"curriculum": True, "curriculum_solved_at": 0.5, "curriculum_floor": 0.2}
-    world = make_world(**settings, **options)
+    settings: dict[str, Any] = {"curriculum": True, "curriculum_solved_at": 0.5, "curriculum_floor": 0.2}
+    world = World(**settings, **options)
     world.options["prompts"] = mix()
     world.producer = world.new_producer()
     return world
@@ -39,8 +38,8 @@ def rates(world: Any) -> dict[str, float]:
     return {name: rate for part in parts.values() for name, rate in part["rates"].items()}
 
 
-async def test_success_is_the_share_of_answers_that_solve(make_world: MakeWorld) -> None:
-    world = world_of_mix(make_world)
+async def test_success_is_the_share_of_answers_that_solve() -> None:
+    world = world_of_mix()
     rollout = await world.producer.rollout(1)
     expected = {
         group.prompt.prompt_id: sum(int(sample.text[-1]) >= 5 for sample in group.samples) / 3
@@ -53,14 +52,14 @@ async def test_success_is_the_share_of_answers_that_solve(make_world: MakeWorld)
     )
 
 
-async def test_dropped_groups_count_too(make_world: MakeWorld) -> None:
-    world = world_of_mix(make_world, filters=[DropAll()], max_refills=0)
+async def test_dropped_groups_count_too() -> None:
+    world = world_of_mix(filters=[DropAll()], max_refills=0)
     await world.producer.rollout(1)
     assert len(rates(world)) == 4
 
 
-async def test_a_killed_run_goes_on_as_if_nothing_had_happened(make_world: MakeWorld) -> None:
-    steady, broken = world_of_mix(make_world), world_of_mix(make_world)
+async def test_a_killed_run_goes_on_as_if_nothing_had_happened() -> None:
+    steady, broken = world_of_mix(), world_of_mix()
     for step in range(1, 16):
         rollout = await steady.producer.rollout(step)
         if step % 4 == 0:

@@ -1,22 +1,20 @@
 """The greedy response beside a group: what it is for, how it is asked for, and what its failure costs."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from rollout_world import World
 
 from rlcore import EngineError, Group, GroupOutcome, Input, Prompt, RewardStatus, Sample, Score
 from rlcore.rollout.batch import to_batch
 from rlcore_sampling.baseline import with_baseline
 
-MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
 
 
-async def test_its_reward_is_known_to_the_samples(make_world: MakeWorld) -> None:
+async def test_its_reward_is_known_to_the_samples() -> None:
     """The engine repeats the prompt where it is greedy, so the last digit of the prompt is its reward."""
-    world, plain = make_world(baseline=True), make_world()
+    world, plain = World(baseline=True), World()
     rollout, expected = await world.producer.rollout(1), await plain.producer.rollout(1)
     for group, same in zip(rollout.groups, expected.groups, strict=True):
         reward = int(group.prompt.text[-1]) / 10
@@ -54,8 +52,8 @@ def test_rewards_of_tokens_are_summed() -> None:
     assert [sample.extras for sample in known.group.samples] == [{Input.GREEDY_REWARD: 2.25}] * 2
 
 
-async def test_an_evaluation_has_none(make_world: MakeWorld) -> None:
-    world = make_world(baseline=True)
+async def test_an_evaluation_has_none() -> None:
+    world = World(baseline=True)
     result = await world.evaluate(world.prompts[:2])
     assert sorted(rid for rid, _ in world.engine.asked) == ["eval-0.0-0", "eval-1.0-0"]
     assert not any(sample.extras for sample in result.samples)
@@ -63,17 +61,17 @@ async def test_an_evaluation_has_none(make_world: MakeWorld) -> None:
 
 @pytest.mark.parametrize(("concurrency", "engines", "sessions"), [(5, 1, {"1/4", "2/4"}), (1, 2, {None})])
 async def test_a_session_fits_the_requests_in_flight(
-    make_world: MakeWorld, concurrency: int, engines: int, sessions: set[str | None]
+    concurrency: int, engines: int, sessions: set[str | None]
 ) -> None:
-    world = make_world(baseline=True, engine_concurrency=concurrency, engines=engines)
+    world = World(baseline=True, engine_concurrency=concurrency, engines=engines)
     async with asyncio.timeout(LIMIT_S):
         rollout = await world.producer.rollout(1)
     assert [group.group_id for group in rollout.groups] == [0, 1, 2, 3]
     assert {session for engine in world.engines for session in engine.sessions} == sessions
 
 
-async def test_without_its_reward_the_group_is_dropped(make_world: MakeWorld) -> None:
-    world = make_world(baseline=True, max_refills=0)
+async def test_without_its_reward_the_group_is_dropped() -> None:
+    world = World(baseline=True, max_refills=0)
     for attempt in range(2):
         world.engine.endings[f"greedy-0.0-{attempt}"] = "abort"
     world.engine.endings["greedy-1.0-0"] = "abort"  # generated once more
@@ -86,8 +84,8 @@ async def test_without_its_reward_the_group_is_dropped(make_world: MakeWorld) ->
     assert rollout.metrics["rollout/aborted"] == 2 + 1 + 6
 
 
-async def test_an_engine_that_refuses_ends_the_run(make_world: MakeWorld) -> None:
-    world = make_world(baseline=True)
+async def test_an_engine_that_refuses_ends_the_run() -> None:
+    world = World(baseline=True)
     for number in range(4):
         for attempt in range(2):
             world.engine.endings[f"greedy-{number}.0-{attempt}"] = world.refused()
@@ -95,8 +93,8 @@ async def test_an_engine_that_refuses_ends_the_run(make_world: MakeWorld) -> Non
         await world.producer.rollout(1)
 
 
-async def test_asynchronous_runs_have_it_too(make_world: MakeWorld) -> None:
-    world = make_world(baseline=True, max_staleness=1)
+async def test_asynchronous_runs_have_it_too() -> None:
+    world = World(baseline=True, max_staleness=1)
     async with asyncio.timeout(LIMIT_S):
         rollouts = world.producer.run(0, 1)
         rollout = await anext(rollouts)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rollout_world import KeepOdd, ids
+from rollout_world import KeepOdd, World, ids
 
 from rlcore.api.errors import NotFiniteError, PluginError, StaleWeightsError
 from rlcore.api.generation import GenerationContext
@@ -18,7 +18,6 @@ from rlcore.api.types import GenerationStatus, Group, RewardStatus, Sample, Samp
 from rlcore.rollout.context import sampling_of
 from rlcore_sampling.tally import COUNTED, Tally
 
-MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
 
 
@@ -26,8 +25,8 @@ def timeless(metrics: Any) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
-async def test_a_rollout(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_rollout() -> None:
+    world = World()
     rollout = await world.producer.rollout(1)
     assert ids(rollout) == [0, 1, 2, 3]
     assert (rollout.step, rollout.version) == (1, 0)
@@ -49,8 +48,8 @@ async def test_a_rollout(make_world: MakeWorld) -> None:
     assert all(isinstance(value, int | float) for value in metrics.values())
 
 
-async def test_arrival_order_never_reaches_the_numbers(make_world: MakeWorld) -> None:
-    one, other = make_world(engines=2, filters=[KeepOdd()]), make_world(engines=2, filters=[KeepOdd()])
+async def test_arrival_order_never_reaches_the_numbers() -> None:
+    one, other = World(engines=2, filters=[KeepOdd()]), World(engines=2, filters=[KeepOdd()])
     other.rewards.score = slowed(other.rewards.score)
     first, second = await one.producer.rollout(1), await other.producer.rollout(1)
     assert first.groups == second.groups
@@ -68,15 +67,15 @@ def slowed(score: Any) -> Any:
     return later
 
 
-async def test_groups_go_to_engines_by_their_place(make_world: MakeWorld) -> None:
-    world = make_world(engines=2)
+async def test_groups_go_to_engines_by_their_place() -> None:
+    world = World(engines=2)
     await world.producer.rollout(1)
     asked = [sorted(rid.split(".")[0] for rid, _ in engine.asked) for engine in world.engines]
     assert asked == [["0", "2"], ["1", "3"]]
 
 
-async def test_first_requests_of_a_round_are_one_session_of_each_engine(make_world: MakeWorld) -> None:
-    world = make_world(engines=3)
+async def test_first_requests_of_a_round_are_one_session_of_each_engine() -> None:
+    world = World(engines=3)
     world.engines[1].endings["1.0-0"] = "abort"
     await world.producer.rollout(1)
     await world.evaluate(world.prompts[:1])
@@ -87,8 +86,8 @@ async def test_first_requests_of_a_round_are_one_session_of_each_engine(make_wor
     ]
 
 
-async def test_a_session_fits_the_requests_in_flight(make_world: MakeWorld) -> None:
-    world = make_world(engine_concurrency=3)
+async def test_a_session_fits_the_requests_in_flight() -> None:
+    world = World(engine_concurrency=3)
     assert ids(await world.producer.rollout(1)) == [0, 1, 2, 3]
     assert world.engine.sessions == ["1/3"] * 3 + ["2/1"]
 
@@ -106,15 +105,15 @@ class Picky:
         return [await Odd().generate(ctx, sample) for sample in samples]
 
 
-async def test_a_group_without_a_request_holds_up_nobody(make_world: MakeWorld) -> None:
-    world = make_world(generator=Picky())
+async def test_a_group_without_a_request_holds_up_nobody() -> None:
+    world = World(generator=Picky())
     async with asyncio.timeout(LIMIT_S):
         assert ids(await world.producer.rollout(1)) == [0, 1, 2, 3]
     assert sorted(map(str, world.engine.sessions)) == ["1/2", "1/2", *["None"] * 4]
 
 
-async def test_no_session_where_nothing_waits_for_it(make_world: MakeWorld) -> None:
-    world = make_world(generator=Odd())
+async def test_no_session_where_nothing_waits_for_it() -> None:
+    world = World(generator=Odd())
     await world.producer.rollout(1)
     assert set(world.engine.sessions) == {None}
 
@@ -126,8 +125,8 @@ class Shorten:
         return Verdict(group=replace(group, samples=group.samples[:2]))
 
 
-async def test_filters_and_refills(make_world: MakeWorld) -> None:
-    world = make_world(filters=[KeepOdd(), Shorten()], max_refills=3)
+async def test_filters_and_refills() -> None:
+    world = World(filters=[KeepOdd(), Shorten()], max_refills=3)
     rollout = await world.producer.rollout(1)
     assert ids(rollout) == [1, 3, 5, 7]
     assert all(len(group.samples) == 2 for group in rollout.groups)
@@ -138,8 +137,8 @@ async def test_filters_and_refills(make_world: MakeWorld) -> None:
     assert metrics["rollout/samples"] == 24, "means are over what was scored, filters apart"
 
 
-async def test_refills_have_an_end(make_world: MakeWorld) -> None:
-    rollout = await make_world(filters=[KeepOdd()], max_refills=1).producer.rollout(1)
+async def test_refills_have_an_end() -> None:
+    rollout = await World(filters=[KeepOdd()], max_refills=1).producer.rollout(1)
     assert ids(rollout) == [1, 3, 5]
     assert (rollout.metrics["rollout/refills"], rollout.metrics["rollout/groups_missing"]) == (1, 1)
 
@@ -149,8 +148,8 @@ class KeepNone:
         return Verdict(group=None)
 
 
-async def test_no_useful_group_is_said(make_world: MakeWorld) -> None:
-    world = make_world(filters=[KeepNone()])
+async def test_no_useful_group_is_said() -> None:
+    world = World(filters=[KeepNone()])
     rollout = await world.producer.rollout(1)
     assert rollout.groups == ()
     assert rollout.metrics["rollout/groups_missing"] == 4
@@ -171,10 +170,8 @@ async def later(group: Group) -> Verdict:
         (lambda group: Verdict(group=group.samples), "in its verdict, returned a tuple; expected a Group or"),
     ],
 )
-async def test_a_filter_that_returns_no_verdict_is_told(
-    make_world: MakeWorld, judge: Callable[[Group], Any], message: str
-) -> None:
-    world = make_world(filters=[SimpleNamespace(judge=judge, _rlcore_name="mine")])
+async def test_a_filter_that_returns_no_verdict_is_told(judge: Callable[[Group], Any], message: str) -> None:
+    world = World(filters=[SimpleNamespace(judge=judge, _rlcore_name="mine")])
     with pytest.raises(PluginError, match=re.escape(message)) as caught:
         await world.producer.rollout(1)
     assert "The filter 'mine'" in str(caught.value)
@@ -206,8 +203,8 @@ class Split:
         return [first, await Odd().generate(ctx, replace(sample, prompt_ids=prompt))]
 
 
-async def test_split_trajectories(make_world: MakeWorld) -> None:
-    world = make_world(generator=Split())
+async def test_split_trajectories() -> None:
+    world = World(generator=Split())
     group = (await world.producer.rollout(1)).groups[0]
     assert [sample.rollout_id for sample in group.samples] == ["0.0", "0.0", "0.1", "0.1", "0.2", "0.2"]
     assert len(world.engine.asked) == 24
@@ -247,14 +244,12 @@ async def test_split_trajectories(make_world: MakeWorld) -> None:
         ),
     ],
 )
-async def test_what_a_generator_may_not_do(
-    make_world: MakeWorld, change: Any, error: type[Exception], message: str
-) -> None:
+async def test_what_a_generator_may_not_do(change: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        await make_world(generator=Odd(**change), vocabulary=99).producer.rollout(1)
+        await World(generator=Odd(**change), vocabulary=99).producer.rollout(1)
 
 
-async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin(make_world: MakeWorld) -> None:
+async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin() -> None:
     class Broken:
         async def generate(self, ctx: GenerationContext, sample: Sample) -> Sample:
             raise ZeroDivisionError("mine")
@@ -263,11 +258,11 @@ async def test_a_fault_of_a_generator_is_told_as_one_of_the_plugin(make_world: M
         PluginError,
         match=r"The generator Broken failed: ZeroDivisionError: mine \(.*test_producer\.py, line \d+\)",
     ):
-        await make_world(generator=Broken()).producer.rollout(1)
+        await World(generator=Broken()).producer.rollout(1)
 
 
-def test_sampling_follows_the_run(make_world: MakeWorld) -> None:
-    world = make_world(temperature=0.5, top_k=3, max_response_tokens=7, stop=("x",))
+def test_sampling_follows_the_run() -> None:
+    world = World(temperature=0.5, top_k=3, max_response_tokens=7, stop=("x",))
     expected = Sampling(max_tokens=7, temperature=0.5, top_k=3, stop=("x",))
     assert sampling_of(world.run) == expected
 

@@ -1,20 +1,16 @@
 """What becomes of aborted, refused, unscored and stale samples."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from rollout_world import ids
+from rollout_world import World, ids
 
 from rlcore import EngineError, PluginError, Prompt, RewardStatus, RunError, StaleWeightsError
 
-MakeWorld = Callable[..., Any]
-
 
 @pytest.mark.parametrize("reason", ["abort", "refused"])
-async def test_a_bad_generation_is_tried_once_more(make_world: MakeWorld, reason: str) -> None:
-    world = make_world()
+async def test_a_bad_generation_is_tried_once_more(reason: str) -> None:
+    world = World()
     world.engine.endings["1.0-0"] = world.refused() if reason == "refused" else reason
     rollout = await world.producer.rollout(1)
     assert ids(rollout) == [0, 1, 2, 3]
@@ -27,11 +23,11 @@ async def test_a_bad_generation_is_tried_once_more(make_world: MakeWorld, reason
 
 @pytest.mark.parametrize("staleness", [0, 1])
 async def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, staleness: int
+    caplog: pytest.LogCaptureFixture, staleness: int
 ) -> None:
     """As are those behind the ones that are checked before the run."""
     prompts = [Prompt(prompt_id=f"p{i}", text="0" * (4 if i == 2 else 3), label="0") for i in range(8)]
-    world = make_world(prompts=prompts, max_staleness=staleness, prompts_per_step=7)
+    world = World(prompts=prompts, max_staleness=staleness, prompts_per_step=7)
     rollouts = [rollout async for rollout in world.producer.run(0, 1)]
     assert "p2" not in {group.prompt.prompt_id for group in rollouts[0].groups}
     assert rollouts[0].metrics["rollout/groups"] == 7
@@ -40,8 +36,8 @@ async def test_a_prompt_that_is_too_long_is_left_out_with_a_sentence(
     assert sentence in caplog.messages
 
 
-async def test_twice_bad_drops_the_group(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_twice_bad_drops_the_group() -> None:
+    world = World()
     world.engine.endings |= {"1.0-0": "abort", "1.0-1": world.refused()}
     rollout = await world.producer.rollout(1)
     assert ids(rollout) == [0, 2, 3, 4]
@@ -49,8 +45,8 @@ async def test_twice_bad_drops_the_group(make_world: MakeWorld) -> None:
     assert (rollout.metrics["rollout/aborted"], rollout.metrics["rollout/failed"]) == (3, 3)
 
 
-async def test_all_refused_ends_the_run(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_all_refused_ends_the_run() -> None:
+    world = World()
     world.engine.all_refused = world.refused()
     with pytest.raises(EngineError, match="refused the request"):
         await world.producer.rollout(1)
@@ -58,9 +54,9 @@ async def test_all_refused_ends_the_run(make_world: MakeWorld) -> None:
         await world.evaluate(world.prompts)
 
 
-async def test_a_dead_engine_ends_the_run_and_loses_no_prompt(make_world: MakeWorld) -> None:
-    world = make_world()
-    calm = await make_world().producer.rollout(1)
+async def test_a_dead_engine_ends_the_run_and_loses_no_prompt() -> None:
+    world = World()
+    calm = await World().producer.rollout(1)
     world.engine.endings["2.0-0"] = world.dead()
     with pytest.raises(EngineError, match="cannot be reached"):
         await world.producer.rollout(1)
@@ -73,8 +69,8 @@ async def test_a_dead_engine_ends_the_run_and_loses_no_prompt(make_world: MakeWo
 
 
 @pytest.mark.parametrize("status", [RewardStatus.FAILED, RewardStatus.TIMED_OUT])
-async def test_an_unscored_group_is_scored_once_more(make_world: MakeWorld, status: RewardStatus) -> None:
-    world = make_world()
+async def test_an_unscored_group_is_scored_once_more(status: RewardStatus) -> None:
+    world = World()
     world.rewards.unscored = {1: [status], 2: [status, status]}
     rollout = await world.producer.rollout(1)
     assert ids(rollout) == [0, 1, 3, 4]
@@ -83,19 +79,19 @@ async def test_an_unscored_group_is_scored_once_more(make_world: MakeWorld, stat
     assert rollout.metrics[f"rollout/groups_dropped/reward_{status}"] == 1
 
 
-async def test_rewards_that_never_give_a_score_end_the_run(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_rewards_that_never_give_a_score_end_the_run() -> None:
+    world = World()
     world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(99)}
     with pytest.raises(PluginError, match="The rewards give no score: failed"):
         await world.producer.rollout(1)
-    world = make_world()
+    world = World()
     world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(99) if number % 3}
     assert (await world.producer.rollout(1)).groups
 
 
-async def test_rewards_that_have_given_a_score_may_fail_for_a_while(make_world: MakeWorld) -> None:
+async def test_rewards_that_have_given_a_score_may_fail_for_a_while() -> None:
     """Not for as many draws as a rollout takes with all its refills: 4, three times."""
-    world = make_world()
+    world = World()
     world.rewards.unscored = {number: [RewardStatus.FAILED] * 2 for number in range(4, 4 + 11)}
     await world.producer.rollout(1)
     second = await world.producer.rollout(2)
@@ -105,8 +101,8 @@ async def test_rewards_that_have_given_a_score_may_fail_for_a_while(make_world: 
         await world.producer.rollout(3)
 
 
-async def test_stale_weights_are_noticed(make_world: MakeWorld) -> None:
-    world = make_world(engines=2)
+async def test_stale_weights_are_noticed() -> None:
+    world = World(engines=2)
     world.publish(3)
     world.engines[1].version = 2
     with pytest.raises(StaleWeightsError, match="generated with weight version 2, expected 3"):

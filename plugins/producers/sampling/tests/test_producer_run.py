@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-from rollout_world import KeepOdd, ids
+from rollout_world import KeepOdd, World, ids
 
 from rlcore import EngineError, Group
 
-MakeWorld = Callable[..., Any]
 LIMIT_S = 30.0
 
 
@@ -23,8 +21,8 @@ def timeless(metrics: Any) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
-async def test_resume_continues_where_it_was(make_world: MakeWorld) -> None:
-    world = make_world(prompts=7, filters=[KeepOdd()])
+async def test_resume_continues_where_it_was() -> None:
+    world = World(prompts=7, filters=[KeepOdd()])
     await world.producer.rollout(1)
     state = json.loads(json.dumps(world.producer.state()))
     resumed = world.new_producer()
@@ -35,8 +33,8 @@ async def test_resume_continues_where_it_was(make_world: MakeWorld) -> None:
     assert timeless(found.metrics) == timeless(expected.metrics)
 
 
-async def test_synchronous_run_generates_nothing_between_two_questions(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_synchronous_run_generates_nothing_between_two_questions() -> None:
+    world = World()
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(2, 5)) as rollouts:
         steps = []
         async for rollout in rollouts:
@@ -50,8 +48,8 @@ async def test_synchronous_run_generates_nothing_between_two_questions(make_worl
     assert steps == [(3, 0), (4, 1), (5, 2)]
 
 
-async def test_run_raises_the_producers_error(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_run_raises_the_producers_error() -> None:
+    world = World()
     world.engine.endings["5.0-0"] = world.dead()
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
         await anext(rollouts)
@@ -59,8 +57,8 @@ async def test_run_raises_the_producers_error(make_world: MakeWorld) -> None:
             await anext(rollouts)
 
 
-async def test_an_early_end_gives_the_prompts_back(make_world: MakeWorld) -> None:
-    world = make_world(max_staleness=1)
+async def test_an_early_end_gives_the_prompts_back() -> None:
+    world = World(max_staleness=1)
     world.engine.hold, world.engine.held = asyncio.Event(), ("4.", "5.", "6.", "7.")
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 5)) as rollouts:
         await anext(rollouts)
@@ -71,8 +69,8 @@ async def test_an_early_end_gives_the_prompts_back(make_world: MakeWorld) -> Non
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
-async def test_staleness_is_a_number(make_world: MakeWorld, staleness: int) -> None:
-    world = make_world(prompts=100, max_staleness=staleness)
+async def test_staleness_is_a_number(staleness: int) -> None:
+    world = World(prompts=100, max_staleness=staleness)
     seen: list[int] = []
     async with asyncio.timeout(LIMIT_S), aclosing(world.producer.run(0, 8)) as rollouts:
         async for rollout in rollouts:

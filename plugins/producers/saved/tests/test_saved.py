@@ -10,8 +10,7 @@ import torch
 from refusals import Case, cases
 from runs import run_of
 
-from rlcore import ConfigError, DataError, Part, Rollout, TrainBatch
-from rlcore.api.run_config import RunConfig
+from rlcore import ConfigError, DataError, Part, Rollout, RunConfig, TrainBatch
 from rlcore.learning.batch_file import save_batch, save_rollout
 from rlcore_saved.config import SavedConfig
 from rlcore_saved.producer import SavedRollouts, saved_producer
