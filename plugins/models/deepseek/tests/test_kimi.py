@@ -17,8 +17,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from rlcore import ModelError
-from rlcore.api.tokens import load_tokenizer
+from rlcore import ModelError, load_tokenizer
 from rlcore_deepseek.adopt import kimi
 from rlcore_deepseek.tiktoken import PATTERN, ranks_of, tokenizer_json
 

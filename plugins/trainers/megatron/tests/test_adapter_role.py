@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from megatron_ranks import QWEN, share_of
 from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from rlcore import AdapterSpec, ModelKind, ModelSpec, OptimizerSettings, Part, RoleSpec
-from rlcore.rollout.batch import even_shares
+from rlcore import AdapterSpec, ModelKind, ModelSpec, OptimizerSettings, RoleSpec
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
@@ -54,8 +54,7 @@ def _trained(
     """
     fields = check_fields(fields)
     parallel.start(rank, world, "127.0.0.1", port, **split(fields).layout)
-    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
-    model = ModelSpec(path=path, bridge=bridge, fields=fields)
+    model = ModelSpec(path=path, bridge=QWEN, fields=fields)
     first, *more = specs
     role = Role(model, SETTINGS, adapter=first)
     roles = [role, *(role.further(_spec(model, adapter)) for adapter in more)]
@@ -72,8 +71,7 @@ def _trained(
                 role.load(Path(source, str(number)))
         for number, role in enumerate(roles):
             batch = random_batch(8, seed + 10 * specs[number].rank)
-            mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
-            step = role.train(batch.select(mine), policy_loss, temperature=1.0, tokens_per_rank=40)
+            step = role.train(share_of(batch), policy_loss, temperature=1.0, tokens_per_rank=40)
             norms[number].append(step.grad_norm)
         if not seed and out:
             for number, role in enumerate(roles):
@@ -154,8 +152,7 @@ def test_training_goes_on_from_a_checkpoint_under_another_layout(
 def _dropped(rank: int, world: int, port: int, path: str) -> list[Tensor]:
     """Log-probs of a policy, twice, once it has trained with dropout and another policy has scored."""
     parallel.start(rank, world, "127.0.0.1", port)
-    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
-    model, adapter = ModelSpec(path=path, bridge=bridge), replace(MINE, dropout=0.5)
+    model, adapter = ModelSpec(path=path, bridge=QWEN), replace(MINE, dropout=0.5)
     role = Role(model, SETTINGS, adapter=adapter)
     other, batch = role.further(_spec(model, adapter)), random_batch(8)
     role.train(batch, policy_loss, temperature=1.0, tokens_per_rank=40)
@@ -176,8 +173,7 @@ def test_nothing_drops_out_of_a_policy_that_another_one_left_in_training(
 
 def _batched_products(rank: int, world: int, port: int, path: str) -> int:
     parallel.start(rank, world, "127.0.0.1", port)
-    bridge = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
-    role = Role(ModelSpec(path=path, bridge=bridge), SETTINGS, adapter=MINE)
+    role = Role(ModelSpec(path=path, bridge=QWEN), SETTINGS, adapter=MINE)
     with torch.profiler.profile() as profile:
         role.train(random_batch(8), policy_loss, temperature=1.0, tokens_per_rank=40)
     parallel.stop()

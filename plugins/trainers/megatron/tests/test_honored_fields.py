@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
+from megatron_ranks import QWEN
 
 from rlcore import Config, ModelSpec, OptimizerSettings, Part
 from rlcore_megatron.fields import check_fields, split
@@ -14,10 +14,9 @@ from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_megatron.source import table
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
+from rlcore_testing.tiny import policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, weight_decay=0.1)
-QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 
 SAME: dict[str, Any] = {
     "deterministic_mode": True,
@@ -92,11 +91,6 @@ def test_each_honored_field_is_set_by_a_test() -> None:
     for file, names in ELSEWHERE.items():
         text = (Path(__file__).parent / file).read_text()
         assert not [name for name in names if name not in text], file
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_qwen3(tmp_path_factory.mktemp("model")))
 
 
 def _trained(

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from megatron_ranks import QWEN, share_of
 
-from rlcore import ModelHook, ModelSpec, ModelView, OptimizerSettings, Part, even_shares
+from rlcore import ModelHook, ModelSpec, ModelView, OptimizerSettings
 from rlcore_megatron.fields import RECOMPUTE, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch
+from rlcore_testing.tiny import policy_loss, random_batch
 
 # nothing is clipped: the first step of what is trained does not depend on what is frozen
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.0, weight_decay=0.1)
@@ -45,8 +46,7 @@ class Freezing(ModelHook):
 
 
 def _role(path: str, megatron: dict[str, Any], hooks: list[ModelHook]) -> Role:
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
-    return Role(ModelSpec(path=path, bridge=part, fields=megatron), SETTINGS, hooks=hooks)
+    return Role(ModelSpec(path=path, bridge=QWEN, fields=megatron), SETTINGS, hooks=hooks)
 
 
 def _run(
@@ -58,7 +58,7 @@ def _run(
     hooks: list[ModelHook] = [hook] if pattern else []
     role = _role(path, megatron, hooks)
     batch = random_batch(9)
-    share = batch.select(even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()])
+    share = share_of(batch)
 
     def weights(of: Role) -> dict[str, Any]:
         return {name: tensor.numpy().copy() for name, tensor in hf_tensors(of.built)}
@@ -76,11 +76,6 @@ def _run(
     parallel.stop()
     view = hook.view
     return found, None if view is None else (sorted(view.parameters), sorted(view.names))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_qwen3(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture(scope="module")

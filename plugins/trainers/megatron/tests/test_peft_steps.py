@@ -8,6 +8,7 @@ from typing import Any
 import peft
 import pytest
 import torch
+from megatron_ranks import QWEN, share_of
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -19,7 +20,6 @@ from rlcore import (
     Part,
     RoleSpec,
     TokenOutputs,
-    even_shares,
 )
 from rlcore_deepseek.tiny import CONFIG as DEEPSEEK
 from rlcore_megatron.fields import check_fields, split
@@ -36,7 +36,6 @@ from rlcore_toolkit import adapter_name, read_adapter, write_tiny_model
 EXACT = 1e-5
 STEPS = 10
 SETTINGS = OptimizerSettings(lr=1e-3, weight_decay=0.1)
-QWEN: Part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 LATENT = Part(name="deepseek_v3", factory="rlcore_deepseek.bridge:DeepseekBridge")
 TENSOR = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 EXPERT = {**TENSOR, "expert_model_parallel_size": 2}
@@ -130,9 +129,8 @@ def megatron_steps(
     norms: list[list[float]] = [[] for _ in policies]
     for seed in range(STEPS):
         batch = random_batch(8, seed)
-        mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
         for policy, own in zip(policies, norms, strict=True):
-            share = batch.select(mine)
+            share = share_of(batch)
             own.append(
                 policy.train(share, linear_loss, temperature=TEMPERATURE, tokens_per_rank=60).grad_norm
             )

@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 import torch
+from megatron_ranks import QWEN
 from torch import Tensor
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.errors import ConfigError, DataError
 from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
+from rlcore.api.part import ModelSpec
 from rlcore.api.trainer import LossResult, StepResult, TokenOutputs
 from rlcore_megatron.fields import check_fields
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
-from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import make_qwen3, policy_loss, random_batch, shuffled
+from rlcore_testing.tiny import policy_loss, random_batch, shuffled
+from rlcore_testing.trainer_ranks import weights_of
 
 TEMPERATURE = 0.8
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
@@ -25,12 +26,7 @@ SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, weight_decay
 
 
 def _spec(path: str, dtype: str = "fp32", **megatron: Any) -> ModelSpec:
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
-    return ModelSpec(path=path, bridge=part, dtype=dtype, fields=megatron)
-
-
-def _weights(role: Role) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in hf_tensors(role.built)}
+    return ModelSpec(path=path, bridge=QWEN, dtype=dtype, fields=megatron)
 
 
 def _train(role: Role, batch: TrainBatch, budget: int = 40, **known: Any) -> StepResult:
@@ -90,16 +86,9 @@ def _as_transformers(rank: int, world: int, port: int, path: str) -> bool:
     assert step.loss == pytest.approx(loss, rel=1e-5)
     assert step.grad_norm == pytest.approx(norm, rel=1e-5)
     assert step.metrics["tokens"] == float((batch.per_token["loss_mask"] > 0).sum())
-    for name, tensor in _weights(role).items():
-        gap = float((tensor - weights[name]).abs().max())
-        assert gap <= 2e-6, f"{name} is off by {gap}"
+    torch.testing.assert_close(weights_of(role), weights, atol=2e-6, rtol=0)
     parallel.stop()
     return True
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_qwen3(tmp_path_factory.mktemp("model")))
 
 
 def test_a_step_equals_transformers_and_torch(model: str) -> None:
@@ -173,14 +162,13 @@ def _survives(rank: int, world: int, port: int, path: str) -> bool:
     batches = [random_batch(6, seed) for seed in range(3)]
     calm, shaken = Role(_spec(path), SETTINGS), Role(_spec(path), SETTINGS)
     for batch in batches:
-        before = _weights(shaken)
+        before = weights_of(shaken)
         for loss in (_nan_loss, _infinite_gradient):
             step = _train(shaken, batch, loss=loss)
             assert not step.finite
-        assert all(torch.equal(tensor, before[name]) for name, tensor in _weights(shaken).items())
+        torch.testing.assert_close(weights_of(shaken), before, atol=0, rtol=0)
         assert _train(calm, batch) == _train(shaken, batch)
-    expected = _weights(calm)
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in _weights(shaken).items())
+    torch.testing.assert_close(weights_of(shaken), weights_of(calm), atol=0, rtol=0)
     _check_other_settings(path, batches[0])
     parallel.stop()
     return True

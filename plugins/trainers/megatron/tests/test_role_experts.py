@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
+from megatron_ranks import share_of
 
-from rlcore import ModelSpec, OptimizerSettings, Part, even_shares
+from rlcore import ModelSpec, OptimizerSettings, Part
 from rlcore_megatron.fields import split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
-from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, policy_loss, random_batch
+from rlcore_testing.trainer_ranks import weights_of
 
 # eps well above the noise of tiny gradients, whose sign Adam would otherwise blow up to a whole step
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, total_steps=4)
@@ -45,15 +46,10 @@ def _start(rank: int, world: int, port: int, path: str, megatron: dict[str, Any]
 
 def _step(role: Role, seed: int) -> Any:
     batch = random_batch(9 if seed == 0 else FEW, seed)
-    mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
-    share = batch.select(mine)
+    share = share_of(batch)
     scores = role.forward(share, temperature=0.8, tokens_per_rank=30)["log_probs"]
     step = role.train(share, policy_loss, temperature=0.8, tokens_per_rank=30)
     return step, float(scores.double().square().sum())
-
-
-def _weights(role: Role) -> dict[str, Any]:
-    return {name: tensor.numpy().copy() for name, tensor in hf_tensors(role.built)}
 
 
 def _trained(rank: int, world: int, port: int, path: str, folder: str, megatron: dict[str, Any]) -> Any:
@@ -61,7 +57,7 @@ def _trained(rank: int, world: int, port: int, path: str, folder: str, megatron:
     role = _start(rank, world, port, path, megatron)
     steps = [_step(role, seed) for seed in (0, 1)]
     role.save(Path(folder))
-    weights = _weights(role)
+    weights = weights_of(role)
     steps.append(_step(role, 2))
     parallel.stop()
     return steps, weights
@@ -72,7 +68,7 @@ def _continued(rank: int, world: int, port: int, path: str, folder: str, megatro
     role = _start(rank, world, port, path, megatron)
     _step(role, 9)  # what was there before must not show through
     role.load(Path(folder))
-    weights = _weights(role)
+    weights = weights_of(role)
     step = _step(role, 2)
     parallel.stop()
     return step, weights
@@ -111,9 +107,7 @@ def test_layouts_agree(model: str, alone: Any, tmp_path: Path, layout: str) -> N
             assert step.grad_norm == pytest.approx(expected.grad_norm, rel=tolerance)
             assert step.extras == pytest.approx(expected.extras, rel=tolerance)
     for _, found in results:
-        assert found.keys() == weights.keys()
-        for name, array in weights.items():
-            np.testing.assert_allclose(found[name], array, atol=2e-4, rtol=0, err_msg=name)
+        torch.testing.assert_close(found, weights, atol=2e-4, rtol=0)
 
 
 @pytest.mark.full
@@ -133,8 +127,7 @@ def test_a_checkpoint_of_one_layout_goes_on_under_another(
     steps, weights = run_ranks(_trained, 2, model, folder, saved)[0]
     for ranks, megatron in others:
         step, loaded = run_ranks(_continued, ranks, model, folder, megatron)[0]
-        for name, array in weights.items():
-            assert np.array_equal(loaded[name], array), (name, megatron)
+        torch.testing.assert_close(loaded, weights, atol=0, rtol=0)
         expected = steps[-1][0]
         assert step[0].loss == pytest.approx(expected.loss, rel=1e-5, abs=1e-7), megatron
         assert step[0].grad_norm == pytest.approx(expected.grad_norm, rel=1e-5), megatron

@@ -4,6 +4,7 @@ import gc
 from typing import Any
 
 import pytest
+from megatron_ranks import QWEN
 from torch import Tensor
 
 from rlcore import Config, ModelSpec, OptimizerSettings, Part, SleepLevel
@@ -16,7 +17,6 @@ from rlcore_testing.tiny import make_experts, make_qwen3, policy_loss, random_ba
 
 SETTINGS = OptimizerSettings(lr=1e-2, adam_eps=1e-4, clip_grad=0.5, lr_schedule="linear", total_steps=4)
 TENSOR = {"tensor_model_parallel_size": 2}
-QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 GLM = Part(name="glm_moe", factory="rlcore_glm.moe:GlmMoeBridge", config=Config())
 LEVELS: tuple[SleepLevel, ...] = ("optimizer", "all")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from megatron_ranks import gradients_of, share_of, start
+from megatron_ranks import QWEN, gradients_of, share_of, start
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import DeepseekV3Config
@@ -299,8 +299,7 @@ def test_a_bridge_without_the_layer_is_refused(tmp_path: Path) -> None:
 
 def _refused(rank: int, world: int, port: int, path: Path) -> str:
     parallel.start(0, 1, "127.0.0.1", port, timeout=60.0)
-    qwen = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
     with pytest.raises(ModelError) as caught:
-        build_model(ModelSpec(path=str(path), bridge=qwen, fields=MTP))
+        build_model(ModelSpec(path=str(path), bridge=QWEN, fields=MTP))
     parallel.stop()
     return str(caught.value)

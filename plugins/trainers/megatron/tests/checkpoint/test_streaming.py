@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from megatron_ranks import QWEN
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import AutoModelForCausalLM
@@ -27,12 +27,12 @@ from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_megatron.shares import share
+from rlcore_testing.checkpoints import tensors_of
 from rlcore_testing.ranks import run_ranks
 from rlcore_testing.tiny import make_experts, make_qwen3
 
 MB = 1 << 20
 M_MMAP_THRESHOLD = -3
-QWEN = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
 
 GLM = Part(name="glm4_moe", factory="rlcore_glm.moe:GlmMoeBridge")
 
@@ -86,10 +86,6 @@ def _anonymous() -> int:
     return int(line.split()[1]) * 1024
 
 
-def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    return {name: one for file in folder.glob("*.safetensors") for name, one in load_file(file).items()}
-
-
 def _source(folder: Path) -> SavedWeights:
     return SavedWeights(spec=of_model(folder, QWEN), folder=folder / WEIGHTS)
 
@@ -102,9 +98,8 @@ def test_there_and_back_is_the_same_to_the_last_bit(tmp_path: Path, tied: bool) 
     run_ranks(_in_one_process, 1, [("to_hf", (_source(middle), out, 20_000))])
     assert sum(done for done, _ in steps) == steps[-1][1]
 
-    before, after = _weights(model), _weights(out)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    before = tensors_of(model)
+    torch.testing.assert_close(tensors_of(out), before, rtol=0, atol=0)
     assert AutoModelForCausalLM.from_pretrained(out).num_parameters() == sum(
         t.numel() for t in before.values()
     )
@@ -187,9 +182,8 @@ def test_ranks_share_the_work_and_give_the_same_bytes(tmp_path: Path) -> None:
     )
     for file in (one / "h").iterdir():
         assert (two / "h" / file.name).read_bytes() == file.read_bytes()
-    before, after = _weights(model), _weights(two / "h")
     assert len(hf.files) > 3
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    torch.testing.assert_close(tensors_of(two / "h"), tensors_of(model), rtol=0, atol=0)
 
     (two / "d" / WEIGHTS / "__1_0.distcp").unlink()
     with pytest.raises(CheckpointError, match="cannot be read"):
@@ -217,9 +211,8 @@ def test_a_layer_of_experts_is_never_whole_in_memory(tmp_path: Path) -> None:
     assert found["pieces"] == [4, 2]
     run_ranks(_in_one_process, 1, [("to_dist", (of_model(model, GLM), tmp_path / "whole"))])
     assert found["tensors"] == json.loads((tmp_path / "whole" / CHECKSUMS_FILE).read_text())["tensors"]
-    before, after = _weights(model), _weights(tmp_path / "h")
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    before = tensors_of(model)
+    torch.testing.assert_close(tensors_of(tmp_path / "h"), before, rtol=0, atol=0)
     spec, cut = (
         _from_weights(model, GLM, tmp_path / "pieces", {"expert_tensor_parallel_size": 2}),
         tmp_path / "cut",
@@ -228,8 +221,7 @@ def test_a_layer_of_experts_is_never_whole_in_memory(tmp_path: Path) -> None:
         assert all((held[name] == before[name].numpy()).all() for name in before)
     of_halves = SavedWeights(spec=of_model(model, GLM), folder=cut)
     run_ranks(_in_one_process, 1, [("to_hf", (of_halves, tmp_path / "whole again", 40_000))])
-    after = _weights(tmp_path / "whole again")
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    torch.testing.assert_close(tensors_of(tmp_path / "whole again"), before, rtol=0, atol=0)
 
 
 def test_shares_are_all_of_it_and_about_equal() -> None:
@@ -263,7 +255,7 @@ def test_any_layout_starts_from_a_converted_checkpoint(tmp_path: Path, field: st
     model, other = make_qwen3(tmp_path / "m"), tmp_path / "d"
     run_ranks(_in_one_process, 1, [("to_dist", (of_model(model, QWEN), other))])
     spec = _from_weights(model, QWEN, other, {field: 2})
-    before = _weights(model)
+    before = tensors_of(model)
     for found in run_ranks(_held, 2, spec):
         assert found.keys() == before.keys()
         assert all((found[name] == before[name].numpy()).all() for name in before)

@@ -46,12 +46,8 @@ def test_values_and_gradients_equal_those_of_each_sequence_alone(
     found = causal(q, k, v, pack_of(lengths), 8**-0.5)
     expected = one_by_one(q, k, v, lengths)
     torch.testing.assert_close(found, expected)
-    for x, y in zip(
-        torch.autograd.grad((found * weights).sum(), (q, k, v)),
-        torch.autograd.grad((expected * weights).sum(), (q, k, v)),
-        strict=True,
-    ):
-        torch.testing.assert_close(x, y)
+    slopes = [torch.autograd.grad((out * weights).sum(), (q, k, v)) for out in (found, expected)]
+    torch.testing.assert_close(*slopes)
 
 
 def test_sequences_are_batched_by_length_and_stay_in_place_where_they_can() -> None:
@@ -79,12 +75,8 @@ def test_pieces_that_share_what_is_before_them_equal_whole_sequences() -> None:
         whole = one_by_one(q[rows], k[rows], v[rows], (count + length,))
         expected[start : start + length] = whole[count:]
     torch.testing.assert_close(found, expected)
-    for x, y in zip(
-        torch.autograd.grad((found * weights).sum(), (q, k, v)),
-        torch.autograd.grad((expected * weights).sum(), (q, k, v)),
-        strict=True,
-    ):
-        torch.testing.assert_close(x, y)
+    slopes = [torch.autograd.grad((out * weights).sum(), (q, k, v)) for out in (found, expected)]
+    torch.testing.assert_close(*slopes)
     places = [0, 1, 2, 3, 4, 3, 4, 5, 6, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 2]
     assert pack.positions.tolist() == places
 
@@ -147,8 +139,7 @@ def test_sinks_with_the_matrix_of_scores_equal_those_without_it() -> None:
     plain, flash = (with_sinks(kernel(**settings), *tensors) for kernel in (Plain, CpuFlash))
     torch.testing.assert_close(plain, flash)
     slopes = [torch.autograd.grad((out * weights).sum(), tensors) for out in (plain, flash)]
-    for x, y in zip(*slopes, strict=True):
-        torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(*slopes, atol=1e-5, rtol=1e-5)
 
 
 def test_a_pack_that_its_sequences_do_not_fill_is_an_error() -> None:

@@ -10,15 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from megatron_ranks import share_of
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Glm4MoeConfig, GlmMoeDsaConfig, Qwen3MoeConfig
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.columns import INDEXER_TOPK, ROUTED_EXPERTS
-from rlcore.api.optimizer import OptimizerSettings
-from rlcore.api.part import ModelSpec, Part
-from rlcore.api.types import Prompt
-from rlcore.rollout.batch import even_shares
+from rlcore import INDEXER_TOPK, ROUTED_EXPERTS, ModelSpec, OptimizerSettings, Part, Prompt, TrainBatch
 from rlcore.rollout.replay import with_choices
 from rlcore_local.testing import Local
 from rlcore_machine.network import HeldPort
@@ -162,9 +158,7 @@ def _measured(
     for place, megatron in zip((port, *more_ports), layouts, strict=True):
         parallel.start(rank, world, "127.0.0.1", place, timeout=60.0, **split(megatron).layout)
         for batch in batches:
-            mine = batch.select(
-                even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
-            )
+            mine = share_of(batch)
             spec = ModelSpec(path=path, bridge=part, fields=megatron)
             role = Role(spec, SETTINGS, replayed=_columns(part) if replay else frozenset())
             scores = role.forward(mine, temperature=1.0, tokens_per_rank=24)["log_probs"]

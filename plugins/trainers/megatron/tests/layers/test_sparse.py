@@ -71,8 +71,7 @@ def test_values_and_gradients_are_those_of_each_token_alone(
         torch.testing.assert_close(found, wanted, rtol=0, atol=bound)
     pairs = ((values, divergence), (expected, expected_divergence))
     slopes = [torch.autograd.grad((a * weights).sum() + b.sum(), inputs) for a, b in pairs]
-    for x, y in zip(*slopes, strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=10 * bound)
+    torch.testing.assert_close(*slopes, rtol=0, atol=10 * bound)
 
 
 def test_a_run_of_the_queries_chooses_as_the_whole_pack() -> None:

@@ -11,11 +11,7 @@ import torch
 from megatron_ranks import OPTIMIZER, QWEN, same, share_of, start, untimed
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.columns import Input
-from rlcore.api.errors import RunError
-from rlcore.api.part import ModelSpec
-from rlcore.api.training import AdvantageOutput
+from rlcore import AdvantageOutput, Input, ModelSpec, RunError, TrainBatch
 from rlcore.learning.learner import Learner
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip

@@ -8,10 +8,7 @@ import pytest
 import torch
 from megatron_ranks import OPTIMIZER, QWEN, share_of, start, untimed
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.columns import Input
-from rlcore.api.config import Config
-from rlcore.api.part import ModelSpec
+from rlcore import Config, Input, ModelSpec, TrainBatch
 from rlcore.learning.learner import Learner
 from rlcore_grpo.config import PpoClipConfig
 from rlcore_grpo.loss import PpoClip

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from megatron_ranks import QWEN, share_of
 
-from rlcore import ModelSpec, OptimizerSettings, Part, even_shares
+from rlcore import ModelSpec, OptimizerSettings, Part
 from rlcore_megatron.fields import check_fields, split
 from rlcore_megatron.mcore import parallel
 from rlcore_megatron.mcore.optimizer.muon import QUINTIC, Muon, MuonRule
 from rlcore_megatron.mcore.role.role import Role
 from rlcore_megatron.mcore.role.weights import hf_tensors
 from rlcore_testing.ranks import run_ranks
-from rlcore_testing.tiny import make_experts, make_qwen3, policy_loss, random_batch
+from rlcore_testing.tiny import make_experts, policy_loss, random_batch
 
 SETTINGS = OptimizerSettings(lr=1e-2, lr_schedule="cosine", warmup_steps=5, total_steps=60, weight_decay=0.1)
 STEPS = 50
@@ -25,22 +26,15 @@ HALF = {**OFFLOAD, "optimizer_offload_fraction": 0.5, "pin_cpu_grads": False, "p
 NARROW = {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_qwen3(tmp_path_factory.mktemp("model")))
-
-
 def _role(path: str, dtype: str, megatron: dict[str, Any]) -> Role:
-    part = Part(name="qwen", factory="rlcore_qwen.bridge:QwenBridge")
-    return Role(ModelSpec(path=path, bridge=part, fields=megatron, dtype=dtype), SETTINGS)
+    return Role(ModelSpec(path=path, bridge=QWEN, fields=megatron, dtype=dtype), SETTINGS)
 
 
 def _train(role: Role, seeds: range) -> list[float]:
     norms = []
     for seed in seeds:
         batch = random_batch(4, seed)
-        mine = even_shares(batch.lengths.tolist(), parallel.data_size())[parallel.data_rank()]
-        step = role.train(batch.select(mine), policy_loss, temperature=1.0, tokens_per_rank=60)
+        step = role.train(share_of(batch), policy_loss, temperature=1.0, tokens_per_rank=60)
         norms.append(step.grad_norm)
     return norms
 

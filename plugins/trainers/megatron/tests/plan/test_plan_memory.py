@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from rlcore.api.batch import TrainBatch
 from rlcore.api.lora import AdapterSpec
+from rlcore.api.model_facts import ModelFacts
 from rlcore.api.optimizer import OptimizerSettings
 from rlcore.api.part import ModelSpec, Part
 from rlcore.api.roles import ModelKind, RoleSpec
@@ -146,6 +147,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """model_type, and what differs from `SIZES`; of "mtp" the last layer is one for multi-token prediction."""
 MTP = {"mtp_num_layers": 1}
+Models = dict[str, tuple[Path, Part, ModelFacts]]
 
 
 def _measure(
@@ -169,8 +171,8 @@ def _measure(
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Part]]:
-    """A random model of each kind, and its bridge."""
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """A random model of each kind, its bridge and its facts."""
     logging.disable_progress_bar()
     registry, made = load().registry, {}
     for name, (model_type, changes) in MODELS.items():
@@ -182,7 +184,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
             path = adopted(path, families(registry), name, tmp_path_factory.mktemp("cache"))
         elif name.endswith(" mtp"):
             publish_mtp(path)
-        made[name] = path, part_of(find(str(path), registry, "--model").family)
+        family = find(str(path), registry, "--model").family
+        made[name] = path, part_of(family), read_facts(str(path), registry)
     return made
 
 
@@ -228,10 +231,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
     ],
 )
 def test_states_are_exact_and_activations_close(
-    models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtypes: str, name: str
+    models: Models, layout: Layout, megatron: dict[str, Any], dtypes: str, name: str
 ) -> None:
-    path, part = models[name]
-    facts = read_facts(str(path), load().registry)
+    path, part, facts = models[name]
     # of a pipeline so many that each stage has as many open as it ever has
     count = SAMPLES if layout.pipeline > 1 else 1
     optimizer = optimizer_of(Fields(path, "megatron", megatron))
@@ -294,9 +296,8 @@ def _kept(
 
 @pytest.mark.grid
 @pytest.mark.parametrize("name", RECOMPUTED)
-def test_modules_that_are_computed_again(models: dict[str, tuple[Path, Part]], name: str) -> None:
-    path, part = models[name]
-    facts = read_facts(str(path), load().registry)
+def test_modules_that_are_computed_again(models: Models, name: str) -> None:
+    path, part, facts = models[name]
     [found] = run_ranks(_kept, 1, str(path), part, RECOMPUTED[name])
     planned = [
         saved(
@@ -330,9 +331,8 @@ def _scored(rank: int, world: int, port: int, path: str, part: Part) -> list[int
 @pytest.mark.parametrize(
     "name", ["llama", "qwen3", "deepseek_v3", "qwen3_next", "kimi_linear", "gemma3", "qwen3 of many tokens"]
 )
-def test_what_scoring_takes(models: dict[str, tuple[Path, Part]], name: str) -> None:
-    path, part = models[name]
-    facts = read_facts(str(path), load().registry)
+def test_what_scoring_takes(models: Models, name: str) -> None:
+    path, part, facts = models[name]
     [found] = run_ranks(_scored, 1, str(path), part)
     batches = [Batch(tokens=TOKENS, rows=ROWS, bytes=size, on_cpu=True) for size in BYTES.values()]
     planned = [scoring(facts, Layout(world=1), batch, 0) for batch in batches]
@@ -398,15 +398,14 @@ def _shared(
 
 
 @pytest.mark.full
-def test_context_parallel_ranks_keep_what_they_see(models: dict[str, tuple[Path, Part]]) -> None:
+def test_context_parallel_ranks_keep_what_they_see(models: Models) -> None:
     world, names = 2, ["qwen3", "llama", "deepseek_v3"]
     tables: list[dict[str, Any]] = [{}, FULL, {"recompute_granularity": "selective"}]
-    chosen = [(str(path), part) for path, part in map(models.__getitem__, names)]
+    chosen = [(str(path), part) for path, part, _ in map(models.__getitem__, names)]
     work = Workload(tokens=sum(LONG[1:]))
     for found in run_ranks(_shared, world, chosen, tables):
         for name, measured in zip(names, found, strict=True):
-            facts = read_facts(str(models[name][0]), load().registry)
-            layout = Layout(world=world, context=world)
+            facts, layout = models[name][2], Layout(world=world, context=world)
             batch = replace(work.batch(layout), rows=LONG[2] // world)
             ways = (None, Recompute(), Recompute(modules=("core_attn",)))
             planned = [saved(facts, replace(layout, recompute=way), batch, 0) for way in ways]
@@ -443,10 +442,9 @@ def _hosted(
 )
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_states_in_host_memory_and_narrow_ones(
-    models: dict[str, tuple[Path, Part]], megatron: dict[str, Any], optimizer: Optimizer, dtype: str
+    models: Models, megatron: dict[str, Any], optimizer: Optimizer, dtype: str
 ) -> None:
-    path, part = models["qwen3"]
-    facts = read_facts(str(path), load().registry)
+    path, part, facts = models["qwen3"]
     found = run_ranks(_hosted, 2, str(path), part, megatron, dtype)
     planned = states(facts, Layout(world=2), dtype, 0, optimizer)
     assert (planned.optimizer, planned.hosted) == max(found)
@@ -470,9 +468,8 @@ def _whole(
 
 
 @pytest.mark.parametrize(("dtype", "name"), [("bf16", "glm4_moe"), ("fp32", "qwen3")])
-def test_states_that_no_rank_shares(models: dict[str, tuple[Path, Part]], dtype: str, name: str) -> None:
-    path, part = models[name]
-    facts = read_facts(str(path), load().registry)
+def test_states_that_no_rank_shares(models: Models, dtype: str, name: str) -> None:
+    path, part, facts = models[name]
     kinds: list[dict[str, Any]] = [
         {"use_distributed_optimizer": "false", "grad_reduce_in_fp32": "false"},
         {"optimizer": "sgd"},
@@ -516,14 +513,14 @@ def _freed(
 )
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_what_a_sleep_frees(
-    models: dict[str, tuple[Path, Part]],
+    models: Models,
     megatron: dict[str, Any],
     layout: Layout,
     optimizer: Optimizer,
     dtype: str,
 ) -> None:
-    path, part = models["qwen3"]
-    planned = of_stage(read_facts(str(path), load().registry), layout, Workload(dtype=dtype), 0, optimizer)
+    path, part, facts = models["qwen3"]
+    planned = of_stage(facts, layout, Workload(dtype=dtype), 0, optimizer)
     most = max(run_ranks(_freed, 2, str(path), part, megatron, dtype))
     states = planned.gradients + planned.optimizer
     assert most == (pytest.approx(states, rel=WITHIN), pytest.approx(states + planned.weights, rel=WITHIN))
@@ -564,10 +561,9 @@ def _published(
     ],
 )
 def test_what_a_publication_takes(
-    models: dict[str, tuple[Path, Part]], layout: Layout, megatron: dict[str, Any], dtype: str, name: str
+    models: Models, layout: Layout, megatron: dict[str, Any], dtype: str, name: str
 ) -> None:
-    path, part = models[name]
-    facts = read_facts(str(path), load().registry)
+    path, part, facts = models[name]
     found = run_ranks(_published, layout.world, str(path), part, megatron, dtype)
     *planned_for, of_small = zip(*found, strict=True)
     for fp8, peaks in zip((False, True), planned_for, strict=True):
@@ -605,9 +601,8 @@ def _others(
 
 @pytest.mark.grid
 @pytest.mark.parametrize("name", ["qwen3", "qwen3 tied", "deepseek_v3"])
-def test_a_critic_and_a_reference(models: dict[str, tuple[Path, Part]], name: str) -> None:
-    path, part = models[name]
-    facts = read_facts(str(path), load().registry)
+def test_a_critic_and_a_reference(models: Models, name: str) -> None:
+    path, part, facts = models[name]
     layout, work = Layout(world=2, pipeline=2), Workload(tokens=TOKENS)
     batch = Batch(tokens=TOKENS, rows=ROWS, bytes=BYTES["bf16"], on_cpu=True)
     for stage, measured, kept, resident, hosted in run_ranks(_others, 2, str(path), part):
@@ -675,15 +670,14 @@ SMALL = Adapted(rank=3, targets=frozenset({"v_proj", "down_proj"}))
     ],
 )
 def test_adapters_alone_have_gradients_and_states(
-    models: dict[str, tuple[Path, Part]],
+    models: Models,
     layout: Layout,
     megatron: dict[str, Any],
     dtype: str,
     name: str,
     adapters: tuple[Adapted, ...],
 ) -> None:
-    path, part = models[name]
-    facts = read_facts(str(path), load().registry)
+    path, part, facts = models[name]
     found = run_ranks(_adapted, layout.world, str(path), part, megatron, dtype, adapters)
     optimizer, per_rank = Optimizer(adapters=adapters), layout.world // layout.pipeline
     largest = max(adapters, key=lambda one: one.rank)
