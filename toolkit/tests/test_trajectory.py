@@ -1,10 +1,9 @@
 """Samples of several turns."""
 
-import asyncio
-
-from rlcore import GenerationContext, GenerationStatus, Generator, Prompt, Sample, Sampling, Span
+from rlcore import GenerationContext, GenerationStatus, Generator, Sample, Sampling, Span
 from rlcore.rollout.context import EngineContext
 from rlcore_testing.generators import GeneratorConformance
+from rlcore_testing.samples import sample_of
 from rlcore_testing.token_engine import CountingReward, TokenEngine
 from rlcore_toolkit import Trajectory
 
@@ -31,23 +30,17 @@ class TestTurns(GeneratorConformance):
         return Echo()
 
 
-def test_what_is_observed_first_counts_to_the_first_answer() -> None:
-    async def run() -> Sample:
-        engine = TokenEngine(lambda prompt, seed: "ok")
-        engine.version = 4
-        pending = Sample(
-            prompt=Prompt(prompt_id="p", text="?"), prompt_ids=(63,), group_id=0, index=0, rollout_id="0.0"
-        )
-        ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
-        trajectory = Trajectory(ctx, pending)
-        assert trajectory.observe((1, 2, 3))
-        await trajectory.answer()
-        engine.version = 5
-        await trajectory.answer()
-        assert not trajectory.observe((1,) * (trajectory.room + 1))
-        return trajectory.end(GenerationStatus.COMPLETED, "")
-
-    sample = asyncio.run(run())
+async def test_what_is_observed_first_counts_to_the_first_answer() -> None:
+    engine = TokenEngine(lambda prompt, seed: "ok")
+    engine.version = 4
+    ctx = EngineContext(engine, engine.tokenizer, Sampling(max_tokens=50), CountingReward())
+    trajectory = Trajectory(ctx, sample_of(prompt_ids=(63,)))
+    assert trajectory.observe((1, 2, 3))
+    await trajectory.answer()
+    engine.version = 5
+    await trajectory.answer()
+    assert not trajectory.observe((1,) * (trajectory.room + 1))
+    sample = trajectory.end(GenerationStatus.COMPLETED, "")
     assert sample.spans == (Span(start=0, version=4), Span(start=6, version=5))
     assert sample.loss_mask == (0, 0, 0, 1, 1, 1, 1, 1, 1)
     assert sample.log_probs[:3] == (0.0, 0.0, 0.0)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from runs import run_of
 
-from rlcore.api.errors import PluginError
-from rlcore.api.producer import Rollout
+from rlcore import PluginError, Rollout
 from rlcore.preparation.prepare import prepare
 from rlcore.preparation.prepared import Prepared
 from rlcore.preparation.run_state import RunState
@@ -156,25 +155,20 @@ def test_the_steps_of_a_refresh(folder: Path, every: int, steps: list[int]) -> N
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_was_trained_is_not_lost_with_its_evaluation(folder: Path, fails: bool) -> None:
+async def test_what_was_trained_is_not_lost_with_its_evaluation(folder: Path, fails: bool) -> None:
     """It fails, or SIGTERM comes while it goes on: the step's row and its checkpoint are written."""
     prepared = _prepared(0, folder, eval_first="false", eval_every="2", save_every="0")
-
-    async def run() -> tuple[Trainer, Rows, Evaluations, str]:
-        trainer, rows, stop = Trainer(), Rows(), Stop()
-        evaluations = Evaluations(stop, fails=fails)
-        parts: Any = {"producer": Producer(), "trackers": rows, "stop": stop, "evaluations": evaluations}
-        state = RunState(step=0, version=0, producer={}, model={})
-        loop: Any = Loop(prepared=prepared, trainer=trainer, engines=None, state=state, **parts)  # type: ignore[arg-type]  # stand-ins
-        trainer.loop = loop
-        loop.publish = lambda: asyncio.sleep(0)
-        try:
-            reason = await asyncio.wait_for(loop.run(), LIMIT)
-        except PluginError as error:
-            reason = str(error)
-        return trainer, rows, evaluations, reason
-
-    trainer, rows, evaluations, reason = asyncio.run(run())
+    trainer, rows, stop = Trainer(), Rows(), Stop()
+    evaluations = Evaluations(stop, fails=fails)
+    parts: Any = {"producer": Producer(), "trackers": rows, "stop": stop, "evaluations": evaluations}
+    state = RunState(step=0, version=0, producer={}, model={})
+    loop: Any = Loop(prepared=prepared, trainer=trainer, engines=None, state=state, **parts)  # type: ignore[arg-type]  # stand-ins
+    trainer.loop = loop
+    loop.publish = lambda: asyncio.sleep(0)
+    try:
+        reason = await asyncio.wait_for(loop.run(), LIMIT)
+    except PluginError as error:
+        reason = str(error)
     assert reason == ("The generator 'broken' failed." if fails else "sigterm")
     assert rows.steps[-1] == 2
     assert trainer.staged == [(2, ("policy",))]
@@ -186,28 +180,20 @@ def test_what_was_trained_is_not_lost_with_its_evaluation(folder: Path, fails: b
     [(0, "terminated", [], True), (3, "sigterm", [3], False), (4, "sigterm", [3, 4], True)],
     ids=["nothing yet", "all is saved", "a step since then"],
 )
-def test_a_run_told_to_end_does_not_wait_for_ever(
+async def test_a_run_told_to_end_does_not_wait_for_ever(
     folder: Path, made: int, reason: str, saved: list[int], waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rollout at hand never comes. It is waited for a little, but for right after a checkpoint."""
     monkeypatch.setattr(loop_module, "GRACE_S", 0.3)
-
-    async def run() -> tuple[str, Trainer, float]:
-        trainer, stop = Trainer(), Stop()
-        state = RunState(step=0, version=0, producer={}, model={})
-        parts: Any = {
-            "producer": Producer(made, stop),
-            "trackers": Trackers({}, SilentDisplay()),
-            "stop": stop,
-        }
-        loop: Any = Loop(prepared=_prepared(0, folder), trainer=trainer, engines=None, state=state, **parts)  # type: ignore[arg-type]  # stand-ins
-        trainer.loop = loop
-        begin = time.monotonic()
-        reason = await asyncio.wait_for(loop.run(), LIMIT)
-        return reason, trainer, time.monotonic() - begin
-
-    found, trainer, seconds = asyncio.run(run())
-    assert found == reason
+    trainer, stop = Trainer(), Stop()
+    state = RunState(step=0, version=0, producer={}, model={})
+    trackers = Trackers({}, SilentDisplay())
+    parts: Any = {"producer": Producer(made, stop), "trackers": trackers, "stop": stop}
+    loop: Any = Loop(prepared=_prepared(0, folder), trainer=trainer, engines=None, state=state, **parts)  # type: ignore[arg-type]  # stand-ins
+    trainer.loop = loop
+    begin = time.monotonic()
+    assert await asyncio.wait_for(loop.run(), LIMIT) == reason
+    seconds = time.monotonic() - begin
     assert [step for step, _ in trainer.staged] == saved
     assert (seconds > 0.3) is waits
     assert trainer.loop is not None

@@ -65,37 +65,31 @@ def _steps(root: Path) -> list[int]:
     return [int(path.name) for path in checkpoints(root)]
 
 
-def test_the_caller_goes_on_and_the_end_waits(tmp_path: Path) -> None:
-    async def run() -> None:
-        workers = Workers()
-        async with _saver(tmp_path, workers) as saver:
-            await saver.save(_state(1))
-            await _until(lambda: workers.open == 1)
-            saver.check()
-            assert _steps(tmp_path) == []
-            workers.may_write.set()
-        assert (tmp_path / "1" / "policy").read_text() == "weights"
-        assert RunState.read(tmp_path / "1").step == 1
-
-    asyncio.run(run())
+async def test_the_caller_goes_on_and_the_end_waits(tmp_path: Path) -> None:
+    workers = Workers()
+    async with _saver(tmp_path, workers) as saver:
+        await saver.save(_state(1))
+        await _until(lambda: workers.open == 1)
+        saver.check()
+        assert _steps(tmp_path) == []
+        workers.may_write.set()
+    assert (tmp_path / "1" / "policy").read_text() == "weights"
+    assert RunState.read(tmp_path / "1").step == 1
 
 
-def test_one_write_at_a_time_and_the_newest_are_kept(tmp_path: Path) -> None:
-    async def run() -> None:
-        workers = Workers()
-        async with _saver(tmp_path, workers, keep=1) as saver:
-            await saver.save(_state(1))
-            second = asyncio.create_task(saver.save(_state(2)))
-            await _until(lambda: workers.open == 1)
-            assert not second.done()
-            workers.may_write.set()
-            await asyncio.wait_for(second, LIMIT)
-            assert _steps(tmp_path) == [1], "the older one stays until the newer one is complete"
-        assert workers.most == 1
-        assert workers.saved == [1, 2], "each is told once it is complete"
-        assert _steps(tmp_path) == [2]
-
-    asyncio.run(run())
+async def test_one_write_at_a_time_and_the_newest_are_kept(tmp_path: Path) -> None:
+    workers = Workers()
+    async with _saver(tmp_path, workers, keep=1) as saver:
+        await saver.save(_state(1))
+        second = asyncio.create_task(saver.save(_state(2)))
+        await _until(lambda: workers.open == 1)
+        assert not second.done()
+        workers.may_write.set()
+        await asyncio.wait_for(second, LIMIT)
+        assert _steps(tmp_path) == [1], "the older one stays until the newer one is complete"
+    assert workers.most == 1
+    assert workers.saved == [1, 2], "each is told once it is complete"
+    assert _steps(tmp_path) == [2]
 
 
 def test_a_failed_write_is_told_and_the_older_checkpoint_stays(tmp_path: Path) -> None:

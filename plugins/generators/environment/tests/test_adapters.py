@@ -24,17 +24,12 @@ def sample(text: Any = "play", label: Json = None, **metadata: Json) -> Sample:
     return Sample(prompt=prompt, prompt_ids=(1, 2), group_id=0, index=0, rollout_id="0.0", seed=3)
 
 
-def test_frozen_lake() -> None:
+async def test_frozen_lake() -> None:
     pytest.importorskip("gymnasium")
-
-    async def walk() -> list[Step]:
-        made = GymnasiumEnvironment("FrozenLake-v1", {"is_slippery": False})
-        assert await made.reset(sample(seed=1)) == "0"
-        steps = [await made.step(said) for said in ("north", "go 9", "move 2", "2", "1", "1", "1", "2")]
-        await made.close()
-        return steps
-
-    steps = asyncio.run(walk())
+    made = GymnasiumEnvironment("FrozenLake-v1", {"is_slippery": False})
+    assert await made.reset(sample(seed=1)) == "0"
+    steps = [await made.step(said) for said in ("north", "go 9", "move 2", "2", "1", "1", "1", "2")]
+    await made.close()
     told = "No action: expected a number from 0 to 3."
     assert [step.observation for step in steps[:3]] == [told, told, "1"]
     assert steps[0].metrics == {"invalid_actions": 1}
@@ -68,20 +63,15 @@ def test_what_gymnasium_cannot_make_is_refused(name: str, said: str | None) -> N
         GymnasiumEnvironment(name, {})
 
 
-def test_a_game_of_textarena() -> None:
+async def test_a_game_of_textarena() -> None:
     pytest.importorskip("textarena")
     from rlcore_environment.adapters.textarena import TextArenaEnvironment
 
-    async def play() -> tuple[str, Step, Step]:
-        made = TextArenaEnvironment("GuessTheNumber-v0", {})
-        rules = await made.reset(sample(seed=4))
-        step = last = await made.step("[1]")
-        while not last.done:
-            last = await made.step("[1]")
-        return rules, step, last
-
-    rules, first, last = asyncio.run(play())
-    assert "number" in rules
+    made = TextArenaEnvironment("GuessTheNumber-v0", {})
+    assert "number" in await made.reset(sample(seed=4))
+    first = last = await made.step("[1]")
+    while not last.done:
+        last = await made.step("[1]")
     assert "1" in first.observation
     assert not first.done
     assert 0 <= last.reward <= 1

@@ -8,7 +8,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from rlcore import ConfigError, EngineContext, GenerationStatus, Generator, Json
 from rlcore_environment.adapters.openenv import OpenEnvEnvironment, OpenEnvServer, find_server
 from rlcore_environment.config import EnvironmentConfig
 from rlcore_environment.generator import EnvironmentGenerator
-from rlcore_environment.protocol import Step
 from rlcore_machine import free_port
 from rlcore_testing.generators import GeneratorConformance
 from rlcore_testing.token_engine import CountingReward, TokenEngine
@@ -75,29 +75,27 @@ def sample(index: int = 0) -> Sample:
     return Sample(prompt=prompt, prompt_ids=(1, 2), group_id=0, index=index, rollout_id=f"0.{index}")
 
 
-def test_the_echo_environment(url: str) -> None:
-    async def talk() -> tuple[str, Step]:
-        made = OpenEnvEnvironment(find_server(url, SHOWN))
-        try:
-            return await made.reset(sample()), await made.step("hello")
-        finally:
-            await made.close()
+@asynccontextmanager
+async def begun(server: OpenEnvServer) -> AsyncIterator[tuple[OpenEnvEnvironment, str]]:
+    """An episode, and what is observed first."""
+    made = OpenEnvEnvironment(server)
+    try:
+        yield made, await made.reset(sample())
+    finally:
+        await made.close()
 
-    first, step = asyncio.run(talk())
+
+async def test_the_echo_environment(url: str) -> None:
+    async with begun(find_server(url, SHOWN)) as (made, first):
+        step = await made.step("hello")
     assert first == "Echo Game environment ready!"
     assert (step.observation, step.reward, step.done) == ("hello", 0.5, False)
 
 
-def test_without_a_field_the_whole_observation_is_shown(url: str) -> None:
-    async def talk() -> str:
-        made = OpenEnvEnvironment(find_server(url, {}))
-        try:
-            await made.reset(sample())
-            return (await made.step("hi")).observation
-        finally:
-            await made.close()
-
-    assert asyncio.run(talk()) == '{"echoed_message": "hi", "message_length": 2}'
+async def test_without_a_field_the_whole_observation_is_shown(url: str) -> None:
+    async with begun(find_server(url, {})) as (made, _):
+        step = await made.step("hi")
+    assert step.observation == '{"echoed_message": "hi", "message_length": 2}'
 
 
 def test_samples_wait_for_the_servers_only_session(url: str) -> None:
@@ -119,20 +117,11 @@ def test_samples_wait_for_the_servers_only_session(url: str) -> None:
     assert "environment_crashed" in {found.failure for found in asyncio.run(play())}
 
 
-def test_an_action_that_the_server_refuses_is_told(url: str) -> None:
-    found = find_server(url, {})
-
-    async def step() -> Step:
-        json_actions = OpenEnvServer(found.url, {}, "", {}, "")
-        made = OpenEnvEnvironment(json_actions)
-        try:
-            await made.reset(sample())
-            assert (await made.step("words")).metrics == {"invalid_actions": 1}
-            return await made.step('I choose {"massage": "hi"}.')
-        finally:
-            await made.close()
-
-    told = asyncio.run(step())
+async def test_an_action_that_the_server_refuses_is_told(url: str) -> None:
+    json_actions = OpenEnvServer(find_server(url, {}).url, {}, "", {}, "")
+    async with begun(json_actions) as (made, _):
+        assert (await made.step("words")).metrics == {"invalid_actions": 1}
+        told = await made.step('I choose {"massage": "hi"}.')
     assert told.metrics == {"invalid_actions": 1}
     assert "message: Field required" in told.observation
 

@@ -89,44 +89,32 @@ def test_a_server_that_dies_is_started_anew() -> None:
 
 
 @pytest.mark.full
-def test_a_call_has_a_time_limit_and_leaves_the_server_usable() -> None:
-    async def run() -> tuple[Result, Result]:
-        server = Server(COMMAND, LIMIT_S)
-        try:
-            tools = await server.tools()
-            sleep = ToolCall(name="sleep", arguments={"seconds": 2})
-            slow = await Toolbox(tools, timeout=0.3, most=9).call(sleep)
-            call = ToolCall(name="multiply", arguments={"a": 3, "b": 3})
-            return slow, await Toolbox(tools, timeout=LIMIT_S, most=9).call(call)
-        finally:
-            await server.close()
-
-    slow, after = asyncio.run(run())
-    assert slow.fault is Fault.TIMED_OUT
-    assert after == Result(text="9")
+async def test_a_call_has_a_time_limit_and_leaves_the_server_usable() -> None:
+    server = Server(COMMAND, LIMIT_S)
+    try:
+        tools = await server.tools()
+        sleep = ToolCall(name="sleep", arguments={"seconds": 2})
+        assert (await Toolbox(tools, timeout=0.3, most=9).call(sleep)).fault is Fault.TIMED_OUT
+        call = ToolCall(name="multiply", arguments={"a": 3, "b": 3})
+        assert await Toolbox(tools, timeout=LIMIT_S, most=9).call(call) == Result(text="9")
+    finally:
+        await server.close()
 
 
 @pytest.mark.full
-def test_a_server_that_starts_slower_than_a_call_may_take_comes_up() -> None:
+async def test_a_server_that_starts_slower_than_a_call_may_take_comes_up() -> None:
     slow = shlex.join(["sh", "-c", f"sleep 1; exec {COMMAND}"])
     leave = ToolCall(name="leave", arguments={})
     multiply = ToolCall(name="multiply", arguments={"a": 3, "b": 3})
-
-    async def run() -> list[Result]:
-        server = Server(slow, LIMIT_S)
-        try:
-            tools = await server.tools()
-            patient, hasty = (Toolbox(tools, timeout=limit, most=9) for limit in (LIMIT_S, 0.2))
-            return [
-                await box.call(call)
-                for box, call in ((patient, leave), (hasty, multiply), (patient, multiply))
-            ]
-        finally:
-            await server.close()
-
-    _, late, after = asyncio.run(run())
-    assert late.fault is Fault.TIMED_OUT
-    assert after == Result(text="9")
+    server = Server(slow, LIMIT_S)
+    try:
+        tools = await server.tools()
+        patient, hasty = (Toolbox(tools, timeout=limit, most=9) for limit in (LIMIT_S, 0.2))
+        await patient.call(leave)
+        assert (await hasty.call(multiply)).fault is Fault.TIMED_OUT
+        assert await patient.call(multiply) == Result(text="9")
+    finally:
+        await server.close()
 
 
 @pytest.mark.parametrize("command", ["python 'unbalanced", " ", "no-such-program"])
