@@ -7,7 +7,7 @@ import pytest
 from refusals import Case, cases
 
 from rlcore.api.errors import ConfigError
-from rlcore_import.arguments import of_script, of_words, variables
+from rlcore_import.arguments import Arguments, of_script, of_words, variables
 
 SCRIPT = """#!/bin/bash
 pkill -9 python
@@ -34,6 +34,13 @@ ray job submit --address="http://127.0.0.1:8265" \\
    ${MODEL_ARGS[@]} "${ROLLOUT_ARGS[@]}"
    ${ARGS[@]}
 """
+
+
+def read(folder: Path, text: str) -> Arguments:
+    """What is in a run script."""
+    path = folder / "run.sh"
+    path.write_text(text)
+    return of_script(path, {})
 
 
 @pytest.fixture
@@ -83,9 +90,7 @@ def test_a_script_gives_its_flags(script: Path) -> None:
     ],
 )
 def test_the_environment_of_the_program(tmp_path: Path, lines: list[str]) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text("\n".join(["B_FLAG=2", *lines]) + "\n")
-    found = of_script(path, {}).environment
+    found = read(tmp_path, "\n".join(["B_FLAG=2", *lines]) + "\n").environment
     assert {**found, "C": ""} == {"A_FLAG": "1", "C": ""}
 
 
@@ -113,15 +118,14 @@ def test_a_list_of_arguments() -> None:
     ],
 )
 def test_what_belongs_to_the_shell_is_no_value(tmp_path: Path, command: str) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(f'ARGS=(\n --rollout-stop "<|end|>" "a;b"\n)\n{command}\n')
-    assert of_script(path, {}).flags == {"--seed": ("3",), "--rollout-stop": ("<|end|>", "a;b")}
+    found = read(tmp_path, f'ARGS=(\n --rollout-stop "<|end|>" "a;b"\n)\n{command}\n')
+    assert found.flags == {"--seed": ("3",), "--rollout-stop": ("<|end|>", "a;b")}
 
 
 def test_a_command_at_the_end_of_an_array_does_not_hide_its_bracket(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text("A=(--seed 3)\nA+=(--lr $(rate))\nA+=(--n $((2*2)))\npython3 train.py ${A[@]}\necho 5\n")
-    assert of_script(path, {}).flags == {"--seed": ("3",), "--lr": ("$(rate)",), "--n": ("4",)}
+    arrays = "A=(--seed 3)\nA+=(--lr $(rate))\nA+=(--n $((2*2)))\n"
+    found = read(tmp_path, f"{arrays}python3 train.py ${{A[@]}}\necho 5\n")
+    assert found.flags == {"--seed": ("3",), "--lr": ("$(rate)",), "--n": ("4",)}
 
 
 LR = {"--lr": ("3",)}
@@ -130,10 +134,8 @@ READ_AS_BASH_DOES = tomllib.loads(Path(__file__).with_name("read_as_bash.toml").
 
 @pytest.mark.parametrize("case", READ_AS_BASH_DOES)
 def test_it_is_read_as_bash_does(case: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(READ_AS_BASH_DOES[case]["script"])
-    found = {name: list(values) for name, values in of_script(path, {}).flags.items()}
-    assert found == READ_AS_BASH_DOES[case]["flags"]
+    found = read(tmp_path, READ_AS_BASH_DOES[case]["script"]).flags
+    assert {name: list(values) for name, values in found.items()} == READ_AS_BASH_DOES[case]["flags"]
 
 
 @pytest.mark.parametrize(
@@ -156,44 +158,39 @@ def test_a_script_is_found_beside_the_one_that_reads_it(named: str, script: Path
 
 @cases("import: scripts")
 def test_what_cannot_be_read_is_one_sentence(case: Case, tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(case.given[1])
     with case.refused(ConfigError, tmp_path):
-        of_script(path, {})
+        read(tmp_path, case.given[1])
 
 
 @pytest.mark.parametrize(
     "line", ["source ~/.bashrc", ". /opt/venv/bin/activate", "if [ -f x ]; then . x; fi"]
 )
 def test_a_file_without_flags_need_not_be_there(line: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(f"{line}\npython3 train.py --lr 3\n")
-    assert of_script(path, {}).flags == LR
+    assert read(tmp_path, f"{line}\npython3 train.py --lr 3\n").flags == LR
 
 
-@pytest.mark.parametrize("text", ["", "echo hello\n", "X=1\nY=(1 2)\n"])
-def test_a_file_without_flags_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=r"found no flags, expected a run script"):
-        of_script(path, {})
+NO_FLAGS = "found no flags, expected a run script"
 
 
-def test_a_script_that_reads_itself_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text("source run.sh\nX_ARGS=(--lr 1)\n")
-    with pytest.raises(ConfigError, match=r"run\.sh: found a script that reads itself"):
-        of_script(path, {})
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((text, NO_FLAGS) for text in ("", "echo hello\n", "X=1\nY=(1 2)\n")),
+        ("source run.sh\nX_ARGS=(--lr 1)\n", r"run\.sh: found a script that reads itself"),
+    ],
+)
+def test_what_is_no_script_of_its_own_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(tmp_path, text)
 
 
 def test_a_file_that_the_script_writes_is_read_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(
+    found = read(
+        tmp_path,
         "GPUS=64\nFILE=$(mktemp /tmp/x_XXXX.yaml)\nOTHER=/tmp/other.yaml\n"
         "cat > \"${FILE}\" <<END\na: ${GPUS}\n--lr: 3\nEND\ncat >$OTHER <<-'X'\nb: ${GPUS}\nX\n"
-        'ARGS=(--sglang-config "$FILE" --lr 1 --data $OTHER)\npython3 train.py ${ARGS[@]}\n'
+        'ARGS=(--sglang-config "$FILE" --lr 1 --data $OTHER)\npython3 train.py ${ARGS[@]}\n',
     )
-    found = of_script(path, {})
     assert found.flags == {"--sglang-config": ("FILE",), "--lr": ("1",), "--data": ("/tmp/other.yaml",)}
     assert found.files == {"FILE": "a: 64\n--lr: 3", "/tmp/other.yaml": "b: ${GPUS}"}
 
