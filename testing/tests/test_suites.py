@@ -8,8 +8,7 @@ import torch
 from broken_parts import all_fails, lacks
 from torch import Tensor
 
-from rlcore.api.batch import TrainBatch
-from rlcore.api.training import AdvantageEstimator, Loss, LossInputs, LossOutput
+from rlcore import AdvantageEstimator, Loss, LossInputs, LossOutput, TrainBatch
 from rlcore.learning.maths import importance_ratio, whiten
 from rlcore_testing.estimators import EstimatorConformance
 from rlcore_testing.losses import LossConformance

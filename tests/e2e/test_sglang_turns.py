@@ -12,8 +12,7 @@ import pytest
 from command import Run, rows
 from inputs import write_jsonl
 
-from rlcore.api.engine import TOKEN_VARIABLE
-from rlcore.api.part import Part
+from rlcore import TOKEN_VARIABLE, Part
 from rlcore_sglang.config import SglangConfig
 from rlcore_testing.caller import THOUGHTS, make_caller
 from rlcore_testing.engine_server import TOKEN, launch_of, serving

@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from rlcore.api.engine import TOKEN_VARIABLE
-from rlcore.api.errors import ConfigError
+from rlcore import TOKEN_VARIABLE, ConfigError, Request, Sampling, Span
 from rlcore.api.factory import load
-from rlcore.api.generation import Request
-from rlcore.api.types import Sampling, Span
 from rlcore.engines.external import ExternalLauncher, Wanted, check_all
 from rlcore.engines.fleet import Fleet
 from rlcore.engines.lifecycle import Health, Spares

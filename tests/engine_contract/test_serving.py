@@ -8,12 +8,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from rlcore.api.columns import Input
-from rlcore.api.errors import ConfigError
-from rlcore.api.generation import Request
-from rlcore.api.run_config import RunConfig
-from rlcore.api.tokens import load_tokenizer
-from rlcore.api.types import Group, Sampling
+from rlcore import ConfigError, Group, Input, Request, RunConfig, Sampling, load_tokenizer
 from rlcore.engines.client import EngineClient
 from rlcore.rollout.scoring import TOKEN, ScoringEngines, check_vocabulary, client_of
 from rlcore_remote.client import Client

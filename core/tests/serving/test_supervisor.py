@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.engine import EngineLaunch, ServerCommand
-from rlcore.api.errors import EngineError
-from rlcore.api.part import Part
-from rlcore.api.part_config import EngineConfig
+from rlcore import EngineConfig, EngineError, EngineLaunch, Part, ServerCommand
 from rlcore.engines.client import EngineClient
 from rlcore.engines.engine import Engine
 from rlcore.serving.servers import EngineSupervisor, ServerLauncher

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api.errors import CheckpointError
-from rlcore.api.tracker import RunInfo
-from rlcore.api.types import GenerationStatus, Prompt, RewardStatus, Score, Span
+from rlcore import CheckpointError, GenerationStatus, Prompt, RewardStatus, RunInfo, Score, Span
 from rlcore.tracking.run_files import (
     MetricsFile,
     RunFiles,

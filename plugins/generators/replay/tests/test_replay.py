@@ -7,10 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from rlcore.api.errors import DataError
-from rlcore.api.generation import Generator
-from rlcore.api.tracker import RunInfo
-from rlcore.api.types import RECORDED, GenerationStatus, Prompt, Sample, Sampling, Span
+from rlcore import RECORDED, DataError, GenerationStatus, Generator, Prompt, RunInfo, Sample, Sampling, Span
 from rlcore.rollout.context import EngineContext
 from rlcore.tracking.run_files import RunFiles
 from rlcore_replay.config import ReplayConfig
