@@ -6,10 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from runs import run_of
 
 from rlcore import DeltaError, WeightsLocation
-from rlcore.preparation.prepare import prepare
 from rlcore.preparation.prepared import Prepared
 from rlcore.preparation.run_state import RunState
 from rlcore.runtime.loop import Loop
@@ -57,11 +55,6 @@ class Producer:
     async def publication(self, version: int) -> AsyncIterator[None]:
         self.versions.append(version)
         yield
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return prepare(run_of("grpo", {}), tmp_path_factory.mktemp("run"), None)
 
 
 def publish(prepared: Prepared, **parts: Any) -> None:

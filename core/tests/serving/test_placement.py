@@ -15,7 +15,6 @@ from runs import run_of
 
 from rlcore import Bundle, Cluster, ConfigError, EngineClient, EngineConfig, Part
 from rlcore.engines.lifecycle import Spares
-from rlcore.preparation.prepare import prepare
 from rlcore.preparation.prepared import FrozenModel, Prepared
 from rlcore.runtime.connect import opened
 from rlcore.serving.placement import (
@@ -113,12 +112,6 @@ def test_frozen_models_are_beside_the_command() -> None:
     check_frozen(cluster, [slot(HERE), slot(HERE)])
     with pytest.raises(ConfigError, match=f"a frozen model would run on {THERE}, and must be beside this"):
         check_frozen(cluster, [slot(HERE), slot(THERE)])
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Of plain `grpo`, in a folder of its own."""
-    return prepare(run_of("grpo"), tmp_path_factory.mktemp("run"), None)
 
 
 def on_gpus(prepared: Prepared, flags: dict[str, Any], algorithm: str = "grpo", frozen: int = 0) -> Prepared:

@@ -28,12 +28,6 @@ Setups = Callable[..., list[WorkerSetup]]
 PUBLISHER = SharedMemoryPublisher(root=Path("/nowhere"), dtype="fp32")
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Of plain `grpo`, in a folder of its own."""
-    return prepare(run_of("grpo"), tmp_path_factory.mktemp("run"), None)
-
-
 def specs(resolved: Resolved, model: ModelSpec) -> dict[str, RoleSpec]:
     beside = {role: table.spec(model, resolved.run) for role, table in resolved.roles.items()}
     return {POLICY: policy_spec(model, resolved.run), **beside}
