@@ -1,5 +1,6 @@
 """Plain functions as rewards: of one's own, and as those of TRL, verl and slime are written."""
 
+import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import replace
@@ -240,9 +241,13 @@ def test_a_function_that_is_no_factory() -> None:
         part("of_response", adapter="").load()
 
 
-async def test_a_reward_may_end_while_a_loop_runs() -> None:
+def test_a_reward_may_end_while_a_loop_runs() -> None:
     """Garbage may be collected at any time. pytest tells an error of the end."""
     rewards = [FunctionReward(slime)]
     rewards[0].score(GROUP)
-    rewards.clear()
-    gc.collect()
+
+    async def forget() -> None:
+        rewards.clear()
+        gc.collect()
+
+    asyncio.run(forget())
