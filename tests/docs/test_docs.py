@@ -61,11 +61,17 @@ def test_every_metric_of_the_learner_is_documented() -> None:
     assert not [name for name in {**METRICS, **ROLE_METRICS} if f"`{name}`" not in text]
 
 
-def test_the_plugin_of_one_file_works(tmp_path: Path) -> None:
-    """It is written as the page has it, loaded as a file, and judges."""
-    (text,) = re.findall(r"```python\n(# last_word\.py:.*?)```", (DOCS / "plugins.md").read_text(), re.DOTALL)
-    file = tmp_path / "last_word.py"
+def example(page: str, name: str, folder: Path) -> Path:
+    """The program `name`, written to `folder` as the page has it."""
+    (text,) = re.findall(rf"```python\n(# {name}\.py:.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    file = folder / f"{name}.py"
     file.write_text(text)
+    return file
+
+
+def test_the_plugin_of_one_file_works(tmp_path: Path) -> None:
+    """It is loaded as a file, and judges."""
+    file = example("plugins.md", "last_word", tmp_path)
     plugins = load(Switches(only=(), files=(file,), strict=True))
     entry = plugins.registry.find(Kind.REWARD, "last_word", "--reward")
     config = entry.config()
@@ -89,10 +95,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize(("page", "name"), EXAMPLES)
 def test_the_file_of_a_page_is_a_plugin(page: str, name: str, tmp_path: Path) -> None:
-    (text,) = re.findall(rf"```python\n(# {name}\.py:.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    file = tmp_path / f"{name}.py"
-    file.write_text(text)
-    plugins = load(Switches(only=(), files=(file,), strict=True))
+    plugins = load(Switches(only=(), files=(example(page, name, tmp_path),), strict=True))
     entry = plugins.registry.find(EXAMPLES[page, name], name, "--plugin")
     found = Part(name=name, factory=entry.component.factory).load()
     events = {Kind.TRACKER: Tracker, Kind.CALLBACK: Callback}.get(entry.kind)
@@ -100,19 +103,14 @@ def test_the_file_of_a_page_is_a_plugin(page: str, name: str, tmp_path: Path) ->
 
 
 def test_the_reward_of_steps_gives_credit_to_tokens(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```python\n(# steps\.py:.*?)```", (DOCS / "rewards.md").read_text(), re.DOTALL)
-    file = tmp_path / "steps.py"
-    file.write_text(text)
-    score = runpy.run_path(str(file))["each_step"]("so a = 1 ok", [(0, 2), (2, 5), (5, 8), (8, 11)])
+    program = runpy.run_path(str(example("rewards.md", "steps", tmp_path)))
+    score = program["each_step"]("so a = 1 ok", [(0, 2), (2, 5), (5, 8), (8, 11)])
     assert score.per_token == (0.0, 0.0, 0.1, 0.0)
     assert score.value == pytest.approx(0.1)
 
 
 def test_the_callback_of_its_page_steers(tmp_path: Path) -> None:
-    page = (DOCS / "callbacks.md").read_text()
-    (text,) = re.findall(r"```python\n(# warm_restart\.py:.*?)```", page, re.DOTALL)
-    file = tmp_path / "warm_restart.py"
-    file.write_text(text)
+    file = example("callbacks.md", "warm_restart", tmp_path)
     entry = load(Switches(only=(), files=(file,), strict=True)).registry.find(
         Kind.CALLBACK, "warm_restart", "x"
     )
