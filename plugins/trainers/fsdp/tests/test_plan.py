@@ -142,11 +142,11 @@ def test_the_command_counts_an_adapter_and_refuses_what_it_does_not_count(
 def test_each_policy_has_its_adapter(program: Program, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
 
-    def planned(text: str) -> Any:
+    def planned(text: str, code: int = 0) -> Any:
         # a run writes out the settings of what it does not have, too
         start = 'trainer = "fsdp"\nmodel = "qwen3"\nalgo = "grpo"\ndtype = "bf16"\nfrozen = []\n'
         file.write_text(f"{start}[critic]\nlr = 1e-5\n{text}")
-        return program.json("plan", "--config", str(file), "--gpu-memory", "24", "--json")
+        return program.json("plan", "--config", str(file), "--gpu-memory", "24", "--json", code=code)
 
     one = planned('[lora]\nrank = 4\npublish = "adapter"\n')
     two = planned('[lora]\nrank = 4\npublish = "adapter"\n[policy.critic]\nrank = 8\n')
@@ -159,6 +159,6 @@ def test_each_policy_has_its_adapter(program: Program, tmp_path: Path) -> None:
     # three slots of rank 8 in place of two of rank 4, in bf16
     served = [plan["phases"][-1]["items"]["engine's weights"] for plan in (one, two)]
     assert served[1] - served[0] == 2 * (3 * 2 - 2) * numbers
-    assert "which is an adapter; add lora.rank" in planned("[policy.critic]\n")["error"]
-    wrong = planned('[lora]\nrank = 4\npublish = "adapter"\n[policy.critic]\ntargets = ["none"]\n')
+    assert "which is an adapter; add lora.rank" in planned("[policy.critic]\n", 2)["error"]
+    wrong = planned('[lora]\nrank = 4\npublish = "adapter"\n[policy.critic]\ntargets = ["none"]\n', 2)
     assert wrong["error"].startswith("--policy.critic.targets: found 'none'")
