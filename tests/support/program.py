@@ -29,7 +29,7 @@ class Program:
         return json.loads(self(*arguments, code=code))
 
     def refused(self, *arguments: str) -> str:
-        """The sentence with which `rlcore ARGUMENTS` is refused, alone on stderr; `train` prints only that."""
+        """The sentence that refuses `rlcore ARGUMENTS`, alone on stderr; `train` prints nothing else."""
         out = self(*arguments, code=USER_ERROR)
         assert not out or "train" not in arguments, out
         [_] = self.err.splitlines()
