@@ -202,7 +202,10 @@ def test_a_config_that_is_none_is_refused(tmp_path: Any, program: Program) -> No
     file = tmp_path / "config.json"
     for text, reason in (
         ("{", "config.json is broken JSON"),
-        ('{"architectures": ["BertForMaskedLM"]}', "cannot plan for 'transformers', expected one of"),
+        (
+            '{"architectures": ["BertForMaskedLM"]}',
+            "its architecture has no bridge; add --trainer fsdp, or take one of deepseek_v3",
+        ),
         ('{"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
     ):
         file.write_text(text)
@@ -342,3 +345,10 @@ def test_the_data_of_a_run_need_not_be_here(tmp_path: Path, program: Program) ->
         'algo = "grpo"\nmodel = "qwen3"\ndata = ["a=gone.jsonl:2", "b=gone.csv"]\nreward = "math"\n'
     )
     program("plan", "--config", str(file), "--gpu-memory", "80")
+
+
+def test_a_plan_is_of_samples_that_fit_a_micro_batch(program: Program) -> None:
+    asked = ("plan", "--model", "qwen3-0.6b", *GPUS, "--max-response-tokens")
+    assert " --max-response-tokens 6000 --tokens-per-rank 8192 " in program(*asked, "6000")
+    refused = program.refused(*asked, "20000")
+    assert "--tokens-per-rank: found 8192, expected at least 21024" in refused

@@ -61,9 +61,15 @@ def facts_of(config: Mapping[str, Any], at: str, registry: Registry) -> ModelFac
     """The sizes in a config; `at`: where it comes from. ModelError and PluginError as `read_facts`."""
     family = claimant(config, registry, at).record
     assert isinstance(family, ModelFamily)
-    plannable = [other.name for other in families(registry) if other.facts]
     if family.facts is None:
-        raise ModelError(f"{at}: cannot plan for {family.name!r}, expected one of {', '.join(plannable)}.")
+        plannable = ", ".join(other.name for other in families(registry) if other.facts)
+        if "*" in family.architectures:  # every other one, of a trainer that needs no bridge
+            found = (
+                f"its architecture has no bridge; add --trainer {family.trainer}, or take one of {plannable}"
+            )
+        else:
+            found = f"cannot plan for {family.name!r}, expected one of {plannable}"
+        raise ModelError(f"{at}: {found}.")
     read = Part(name=family.name, factory=family.facts).load()
     try:
         facts: ModelFacts = read(config)

@@ -62,6 +62,8 @@ BESIDE_A_FILE = {"config", "model", *MACHINES, "explain", "as_json"}
     "quantize_base",
     help="Hold the base of an adapter in fewer bits, with fsdp: nf4 or fp8.",
 )
+@click.option("--max-prompt-tokens", type=POSITIVE, help="As of a run.")
+@click.option("--max-response-tokens", type=POSITIVE, help="As of a run.")
 @click.option("--tokens-per-rank", type=POSITIVE, help="Tokens of a micro-batch.  [default: 8192]")
 @click.option(
     "--recompute/--no-recompute",
@@ -165,6 +167,8 @@ def _settings(model: str, given: Mapping[str, Any], program: Program) -> dict[st
         "trainer": given["trainer"],
         "engine": engine and engine.name,
         "dtype": given["dtype"] or "bf16",
+        "max_prompt_tokens": given["max_prompt_tokens"],
+        "max_response_tokens": given["max_response_tokens"],
         "tokens_per_rank": given["tokens_per_rank"] or 8192,
         "lora.rank": given["lora_rank"],
         "lora.targets": given["lora_targets"] or None,
