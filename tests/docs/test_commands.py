@@ -218,7 +218,6 @@ def test_nothing_is_left_out_that_no_page_names() -> None:
 TEXTS = {(block.page, block.text.split()[0]): block.text for block in pages.blocks("text")}
 """What the pages show as printed, by its first word."""
 DRAWN = {
-    ("README.md", "rlcore"): "a picture",
     ("docs/architecture.md", "driver"): "a picture",
     ("docs/asynchrony.md", "┌───────────────"): "a picture",
     ("examples/search_agent/README.md", "ada="): "one response, with remarks",
