@@ -424,6 +424,7 @@ def delta_net(_work: Path) -> Figures:
     else:
         _interpret_triton("fla.ops.common.chunk_delta_h")
     from rlcore_megatron.mcore.layers import delta_kernels
+    from rlcore_toolkit import MEASURES
 
     found: Figures = {}
     for dtype in dtypes:
@@ -434,7 +435,7 @@ def delta_net(_work: Path) -> Figures:
         found |= {
             f"{dtype} {name} {measure}": gap
             for name, measured in gaps.items()
-            for measure, gap in zip(delta_kernels.MEASURES, measured, strict=True)
+            for measure, gap in zip(MEASURES, measured, strict=True)
         }
     if on_gpu():
         for name, kernels in (("FLA", delta_kernels.fla()), ("torch", delta_kernels.TORCH)):

@@ -16,7 +16,11 @@ from .blocking import (
     call_in_thread as call_in_thread,
 )
 from .borrowed_kernels import (
-    checked_kernels as checked_kernels,
+    MEASURES as MEASURES,
+    PROBE_TOKENS as PROBE_TOKENS,
+    TOLERANCES as TOLERANCES,
+    BorrowedKernels as BorrowedKernels,
+    gaps as gaps,
 )
 from .chats import (
     compile_template as compile_template,

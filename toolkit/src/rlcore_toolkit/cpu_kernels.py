@@ -71,12 +71,13 @@ def kernel_swiglu(x: Tensor, up: Tensor | None = None, *, made_by: Sequence[nn.M
     reads them elsewhere: the backward pass writes the gradients over them, where no forward hook saw them.
     """
     is_free = bool(made_by) and x.grad_fn is not None and (up is None or up.grad_fn is not None)
-    overwrites = is_free and not (hooks_of_all._global_forward_hooks or _are_hooked(made_by))
+    overwrites = is_free and not (hooks_of_all._global_forward_hooks or are_hooked(made_by))
     out: Tensor = _SwiGlu.apply(x, up, overwrites)  # type: ignore[no-untyped-call] # torch does not type it
     return out.view(*x.shape[:-1], out.shape[1])
 
 
-def _are_hooked(modules: Sequence[nn.Module]) -> bool:
+def are_hooked(modules: Sequence[nn.Module]) -> bool:
+    """Whether a forward hook sees an output of `modules`, or of what is in them."""
     return any(inner._forward_hooks for module in modules for inner in module.modules())
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from rlcore_toolkit.cpu_kernels import kernel_linear, kernel_rms_norm, kernel_swiglu
+from rlcore_toolkit.cpu_kernels import are_hooked, kernel_linear, kernel_rms_norm, kernel_swiglu
 from rlcore_toolkit.process_group import current_device
 
 Kernel = Callable[[Any, Tensor], Tensor]
@@ -26,6 +27,8 @@ _WIDTH = 8
 """Of the layers that are tried."""
 _NEAR = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """How far numbers may be apart, and relative to their size."""
+_MANY_ROWS = 1 << 15
+"""From here on liger takes another kernel for narrow layers."""
 _GATED = {"gate_proj", "up_proj", "down_proj"}
 
 
@@ -34,23 +37,19 @@ def use_kernels(
 ) -> int:
     """Let layers of `model` compute by kernels for this process's device and `dtype`; returns how many do.
 
-    A norm or a SwiGLU block does only if a small layer of its class then has the values and gradients that it
-    had. On a CPU linear layers and adapters do too. `kernels`: others to try than those of the device.
+    A norm or a SwiGLU block does where a small layer of its class has equal values and gradients both ways.
+    On a CPU linear layers and adapters do too. `kernels`: others to try than those of the device.
     """
     device = current_device()
     is_own = kernels is None and device.type == "cpu" and dtype == torch.float32
     kernels = _kernels(device, dtype) if kernels is None else kernels
-    chosen: dict[object, Kernel | None] = {}
     count = 0
     for module in model.modules():
         kernel: Kernel | None = None
         if is_own and (type(module) is nn.Linear or hasattr(module, "lora_A")):
             kernel = _linear if type(module) is nn.Linear else _adapted
         elif module._modules.keys() >= _GATED or _is_norm(module):
-            key = type(module), _eps(module), getattr(module, "act_fn", None)
-            if key not in chosen:
-                chosen[key] = next((one for one in kernels if _is_same(one, module, device, dtype)), None)
-            kernel = chosen[key]
+            kernel = next((one for one in kernels if _is_same(one, module, device, dtype)), None)
         if kernel is not None:
             module.forward = partial(_computed, module, kernel, device, dtype, module.forward)
             count += 1
@@ -122,7 +121,10 @@ def liger_kernels() -> Sequence[Kernel]:
         return outputs
 
     def gated(block: Any, inputs: Tensor) -> Tensor:
-        outputs: Tensor = block.down_proj(swiglu.apply(block.gate_proj(inputs), block.up_proj(inputs)))
+        gate, up = block.gate_proj(inputs), block.up_proj(inputs)
+        # its backward pass writes over both, which a hook may have kept
+        is_free = not are_hooked([block.gate_proj, block.up_proj])
+        outputs: Tensor = block.down_proj(swiglu.apply(gate, up) if is_free else functional.silu(gate) * up)
         return outputs
 
     return partial(normed, 0.0, "llama"), partial(normed, 1.0, "gemma"), gated
@@ -141,6 +143,8 @@ def _is_norm(module: nn.Module) -> bool:
 
 def _is_same(kernel: Kernel, module: nn.Module, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether `kernel` has the values and gradients of the class of `module`, by a small layer of it."""
+    if any(one is not None and one.dtype != dtype for one in module._parameters.values()):
+        return False  # of another precision is its output too
     small: Any = copy.copy(module)
     tensor = partial(torch.linspace, device=device, dtype=dtype)
     small._parameters = {name: tensor(-1, 2, _WIDTH).requires_grad_() for name in module._parameters}
@@ -149,10 +153,11 @@ def _is_same(kernel: Kernel, module: nn.Module, device: torch.device, dtype: tor
             name: nn.Linear(_WIDTH, _WIDTH).to(device, dtype) if name.endswith("_proj") else child
             for name, child in module._modules.items()
         }
-    inputs = tensor(-2, 3, 4 * _WIDTH).view(4, _WIDTH).requires_grad_()
     try:
-        found, wanted = (_results(one, small, inputs) for one in (kernel, type(small).forward))
-        torch.testing.assert_close(found, wanted, rtol=_NEAR[dtype], atol=_NEAR[dtype])
+        for rows in (4,) if device.type == "cpu" else (4, _MANY_ROWS):
+            inputs = tensor(-2, 3, rows * _WIDTH).view(rows, _WIDTH).requires_grad_()
+            found, wanted = (_results(one, small, inputs) for one in (kernel, type(small).forward))
+            torch.testing.assert_close(found, wanted, rtol=_NEAR[dtype], atol=_NEAR[dtype])
     except Exception:  # whatever a layer of another kind says
         return False
     return True

@@ -33,7 +33,7 @@ class SafetensorsFiles:
     def of(cls, folder: Path) -> SafetensorsFiles:
         """The files of a Hugging Face directory. Its index says which one holds a tensor."""
         config = parse_json((folder / "config.json").read_text())
-        block = fp8_block((config.get("text_config", {}) | config).get("quantization_config"))
+        block = fp8_block(((config.get("text_config") or {}) | config).get("quantization_config"))
         if (index := folder / INDEX).is_file():
             places = json.loads(index.read_text())["weight_map"]
             return cls({name: [folder / file] for name, file in places.items()}, block)

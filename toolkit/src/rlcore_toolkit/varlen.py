@@ -8,15 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_MOST_WIDTH = 256
-"""Of a head in flash attention, which takes multiples of 8."""
+_MOST_WIDTH = 192
+"""Of a head in flash attention, which takes multiples of 8. Wider ones have no gradient on some GPUs."""
 
 
 def fits_varlen(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether `varlen_attention` takes these: in half precision on a GPU, with heads of one size."""
     width = q.shape[-1]
     is_fit = width % 8 == 0 and width <= _MOST_WIDTH and width == k.shape[-1] == v.shape[-1]
-    return is_fit and q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
+    if not (is_fit and q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)):
+        return False
+    return torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
 def varlen_attention(

@@ -204,7 +204,7 @@ def test_a_config_that_is_none_is_refused(tmp_path: Any, program: Program) -> No
         ("{", "config.json is broken JSON"),
         (
             '{"architectures": ["BertForMaskedLM"]}',
-            "its architecture has no bridge; add --trainer fsdp, or take one of deepseek_v3",
+            "its architecture has no bridge, unlike deepseek_v3",
         ),
         ('{"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8, "num_attention_heads": 2}', "is missing"),
     ):

@@ -64,9 +64,7 @@ def facts_of(config: Mapping[str, Any], at: str, registry: Registry) -> ModelFac
     if family.facts is None:
         plannable = ", ".join(other.name for other in families(registry) if other.facts)
         if "*" in family.architectures:  # every other one, of a trainer that needs no bridge
-            found = (
-                f"its architecture has no bridge; add --trainer {family.trainer}, or take one of {plannable}"
-            )
+            found = f"its architecture has no bridge, unlike {plannable}; {family.trainer!r} needs none"
         else:
             found = f"cannot plan for {family.name!r}, expected one of {plannable}"
         raise ModelError(f"{at}: {found}.")

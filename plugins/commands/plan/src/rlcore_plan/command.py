@@ -62,8 +62,8 @@ BESIDE_A_FILE = {"config", "model", *MACHINES, "explain", "as_json"}
     "quantize_base",
     help="Hold the base of an adapter in fewer bits, with fsdp: nf4 or fp8.",
 )
-@click.option("--max-prompt-tokens", type=POSITIVE, help="As of a run.")
-@click.option("--max-response-tokens", type=POSITIVE, help="As of a run.")
+@click.option("--max-prompt-tokens", type=POSITIVE, help="Tokens of the longest prompt.")
+@click.option("--max-response-tokens", type=POSITIVE, help="Tokens of the longest response.")
 @click.option("--tokens-per-rank", type=POSITIVE, help="Tokens of a micro-batch.  [default: 8192]")
 @click.option(
     "--recompute/--no-recompute",
@@ -150,10 +150,11 @@ def _run_file(path: Path, program: Program) -> RunFile:
 
 def _planned(path: Path, file: ProgramRunFile) -> RunFile:
     planned = RunFile(path, file.settings, file.program.plugins.registry, file.run, file.configs)
-    if (found := int(planned.value("tokens_per_rank"))) < planned.longest:
+    found, least = int(planned.value("tokens_per_rank")), _least_tokens(planned)
+    if found < least:
         raise ConfigError(
-            f"{path}: --tokens-per-rank: found {found}, expected at least {planned.longest}, which the "
-            "longest sample takes (--max-prompt-tokens plus --max-response-tokens)."
+            f"{path}: --tokens-per-rank: found {found}, expected at least {least}, which the longest sample "
+            "takes, or pair (--max-prompt-tokens plus --max-response-tokens)."
         )
     return planned
 
@@ -179,14 +180,18 @@ def _settings(model: str, given: Mapping[str, Any], program: Program) -> dict[st
 
 def _less(given: Mapping[str, Any], question: PlanQuestion) -> str:
     """What needs less memory on the same GPUs, of what was not asked for and a run accepts."""
-    file = question.file
-    is_of_pairs = file.recipe is not None and file.recipe.trains_on is TrainsOn.PAIRS
-    tokens, least = int(file.value("tokens_per_rank")), file.longest * (2 if is_of_pairs else 1)
+    tokens, least = int(question.file.value("tokens_per_rank")), _least_tokens(question.file)
     is_least = given["lora_rank"] and given["trainer"] == "fsdp"
     ways = [] if is_least or not _takes_adapter(question) else ["an adapter (--trainer fsdp --lora.rank 32)"]
     fewer = max(tokens // 2, least)
     ways += [f"smaller micro-batches (--tokens-per-rank {fewer})"] if fewer < tokens else []
     return " and ".join(ways)
+
+
+def _least_tokens(file: RunFile) -> int:
+    """Tokens of the longest sample, or pair of them, which stay in one micro-batch."""
+    is_of_pairs = file.recipe is not None and file.recipe.trains_on is TrainsOn.PAIRS
+    return file.longest * (2 if is_of_pairs else 1)
 
 
 def _takes_adapter(question: PlanQuestion) -> bool:

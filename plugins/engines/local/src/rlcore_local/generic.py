@@ -17,7 +17,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, LinearAttentionLayer
 
 from rlcore_local.decoder import PromptTokens
-from rlcore_toolkit import checked_kernels
+from rlcore_toolkit import PROBE_TOKENS, BorrowedKernels
 
 LINEAR, INDEXED = "linear_attention", "indexed_attention"
 KINDS = frozenset({"full_attention", "sliding_attention", INDEXED, LINEAR})
@@ -69,8 +69,7 @@ class GenericDecoder:
         self._argument = "cache" if "cache" in takes else "past_key_values"
         self._kinds = _kinds(model.config)
         self.device: torch.device = model.device
-        with torch.inference_mode(False), torch.no_grad(), checked_kernels(model):
-            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=self.device), use_cache=False)
+        BorrowedKernels(model).check(self._probe)
         self.clear()
 
     def refresh(self) -> None:
@@ -80,6 +79,23 @@ class GenericDecoder:
         self.cache: DynamicCache | None = None
         """What each layer keeps of all rows; None: there are no rows."""
         self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
+
+    @torch.no_grad()
+    def _probe(self) -> list[Tensor]:
+        """The logits of a prompt, and of one more token."""
+        cache = self._empty_cache()
+        ids = (
+            torch.arange(PROBE_TOKENS + 1, device=self.device)[None]
+            % self.model.config.get_text_config().vocab_size
+        )
+        mask = torch.ones_like(ids)
+        prompt = self._forward(ids[:, :-1], mask[:, :-1], cache, False)
+        return [prompt, self._forward(ids[:, -1:], mask, cache, False)]
+
+    def _empty_cache(self) -> DynamicCache:
+        cache = DynamicCache()
+        cache.layers = [_empty(kind) for kind in self._kinds]
+        return cache
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache, last_only: bool) -> Tensor:
         # The columns before the first token would be at -1.
@@ -94,8 +110,7 @@ class GenericDecoder:
         logits: list[Tensor] = []
         scores: list[list[float] | None] = []
         for prompt in prompts:
-            cache = DynamicCache()
-            cache.layers = [_empty(kind) for kind in self._kinds]
+            cache = self._empty_cache()
             ids = torch.tensor([list(prompt.tokens)], device=self.device)
             out = self._forward(ids, torch.ones_like(ids), cache, prompt.score_from is None)[0]
             logits.append(out[-1])

@@ -25,8 +25,8 @@ from rlcore_toolkit import Piece, fits_varlen, varlen_attention
 NAME = "rlcore_blocks"
 """What transformers calls this attention."""
 
-_ASKED = 64
-"""The tokens that say what a layer's tokens see."""
+_QUERIES = 64
+"""The tokens, spread over a piece and at its end, that show what all tokens of a layer see."""
 
 _PACK: ContextVar[tuple[Sequence[Piece], str]] = ContextVar("the pieces, and the attention of each")
 
@@ -55,11 +55,12 @@ class PackMask:
     def before(self) -> int | None:
         """How many tokens before itself each token sees, -1: all; None: it sees others than the last ones.
 
-        Asked for some tokens of the longest piece.
+        Some tokens of the longest piece show it.
         """
         start, length, *_ = max(self.pieces, key=lambda piece: piece[1])
         keys = torch.arange(length, device=self._device)
-        queries = torch.linspace(0, length - 1, min(length, _ASKED), device=self._device).long()
+        spread = torch.linspace(0, length - 1, min(length, _QUERIES), device=self._device).long()
+        queries = torch.cat([keys[-_QUERIES:], spread]).unique()
         zero = keys.new_zeros(())
         seen = self._sees(zero, zero, start + queries[:, None], start + keys[None, :])
         most, behind = int(seen[-1].sum()), queries[:, None] - keys

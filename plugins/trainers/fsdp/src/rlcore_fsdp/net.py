@@ -17,7 +17,7 @@ from rlcore import ModelError, TrainBatch
 from rlcore_fsdp import attention
 from rlcore_fsdp.build import blocks_of
 from rlcore_fsdp.packs import Pack, pack
-from rlcore_toolkit import checked_kernels, current_device
+from rlcore_toolkit import PROBE_TOKENS, BorrowedKernels, current_device, rank_most
 
 Read = Callable[[Tensor], Mapping[str, Tensor]]
 """From the hidden states [n, H] that predict response tokens to outputs of n tokens."""
@@ -79,14 +79,22 @@ class Net:
             per_sample={"group": torch.tensor([0, 0, 1])},
         )
         with torch.no_grad():
-            with checked_kernels(self.model):
-                self._whole(tokens)
+            self._check_borrowed(size)
             alone = torch.cat([self._whole(one)[-n:] for one, n in zip(samples, _RESPONSES, strict=True)])
             last = self._whole(tokens)[-_RESPONSES[-1] :]
             limit = 1e-4 if self._is_exact else float((last - alone[-len(last) :]).abs().max()) / 4
             reason = self._apart(batch, alone, limit)
             self.rest()
         return reason
+
+    def _check_borrowed(self, vocabulary: int) -> None:
+        """Every rank computes by the same code, also where a kernel fails on one alone."""
+        borrowed = BorrowedKernels(self.model)
+        if borrowed.layers:
+            with borrowed.checked():
+                self._whole(torch.arange(PROBE_TOKENS) % vocabulary)
+            if rank_most(not borrowed.is_kept) and borrowed.is_kept:
+                borrowed.give_up("fail or differ on another rank")
 
     def _apart(self, batch: TrainBatch, alone: Tensor, limit: float) -> str:
         self.in_one_row = True

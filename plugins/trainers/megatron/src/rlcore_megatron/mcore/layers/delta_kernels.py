@@ -16,13 +16,7 @@ from torch.nn import functional
 
 from rlcore_megatron.mcore.layers.delta_rule import causal_convolution, gated_delta_rule
 from rlcore_megatron.mcore.packs.chunks import Chunks, Run
-
-MEASURES = ("of the largest", "of the norm", "in slope")
-"""Of how far a tensor is from torch's: the largest difference relative to the largest entry; the norm of the
-difference relative to the norm; and how far from 1 the slope of one on the other is, which rounding leaves.
-"""
-TOLERANCES = {torch.float32: (1e-4, 1e-4, 1e-4), torch.bfloat16: (5e-2, 1e-2, 5e-3)}
-"""The most of each. Torch's own products in bf16 are 4e-3 off by the norm, and 9e-4 by the slope."""
+from rlcore_toolkit import MEASURES, TOLERANCES, gaps
 
 _RUNS: tuple[Run, ...] = ((0, 70, -1), (70, 5, 0), (75, 66, 0), (141, 1, 0), (142, 2, -1), (144, 20, 142))
 """Of the check: a prompt with three responses, and one that is shorter than a convolution."""
@@ -70,10 +64,10 @@ def _reason_against_fla(heads: tuple[int, int], sizes: tuple[int, int], dtype: t
     return far and f"FLA's kernels differ from it in {far}"
 
 
-def too_far(gaps: Mapping[str, Sequence[float]], dtype: torch.dtype) -> str | None:
+def too_far(found: Mapping[str, Sequence[float]], dtype: torch.dtype) -> str | None:
     """The first of `kernel_gaps` that is more than its tolerance, in words; None: there is none."""
-    for name, found in gaps.items():
-        for measure, gap, most in zip(MEASURES, found, TOLERANCES[dtype], strict=True):
+    for name, measured in found.items():
+        for measure, gap, most in zip(MEASURES, measured, TOLERANCES[dtype], strict=True):
             if not gap <= most:  # what is not a number is too large as well
                 return f"{name} by {gap:.1e} {measure}, at most {most:g} in {dtype} is allowed"
     return None
@@ -139,10 +133,4 @@ def kernel_gaps(
 
     names = ("convolution", "values", "dq", "dk", "dv", "dx", "dweight", "ddecay", "dbeta")
     pairs = zip(names, results(kernels), results(TORCH), strict=True)
-    return {name: _gaps(one, other) for name, one, other in pairs}
-
-
-def _gaps(one: Tensor, other: Tensor) -> tuple[float, float, float]:
-    apart = one - other
-    slope = (apart * other).sum() / other.square().sum()
-    return float(apart.abs().max() / other.abs().max()), float(apart.norm() / other.norm()), abs(float(slope))
+    return {name: gaps(one, other) for name, one, other in pairs}
