@@ -113,3 +113,28 @@ def test_an_engine_that_takes_one_policy_for_another() -> None:
         else:
             asyncio.run(probe.check(engine))  # type: ignore[arg-type]  # as above
     assert probe.take_metrics().keys() == {"policy.other/adapter_gap", "policy.other/adapter_effect"}
+
+
+def test_an_adapter_that_changes_nothing_yet_shows_the_rounding() -> None:
+    probe = Probe(token_ids=[1, 2, 3], noise=1e-5, bound=1e-4)
+
+    def check(engine: float, own: float) -> None:
+        """All tokens of the base have log-prob -1."""
+
+        class Client:
+            url = "http://engine"
+
+            async def score(self, token_ids: Sequence[int], policy: str) -> list[float]:
+                return [engine] * 2
+
+        probe.expect([own] * 2, [-1.0] * 2)
+        asyncio.run(probe.check(Client()))  # type: ignore[arg-type]  # all that it asks of a client
+
+    with pytest.raises(LogProbGapError):
+        check(engine=-1 - 2e-4, own=-1.0)
+    with pytest.raises(LogProbGapError):
+        check(engine=-1 - 3e-5, own=-1 - 1e-6)
+    check(engine=-1 - 3e-5, own=-1.0)
+    check(engine=-1 - 5e-5, own=-1 - 1e-6)
+    with pytest.raises(LogProbGapError):
+        check(engine=-1 - 9e-5, own=-1 - 1e-6)

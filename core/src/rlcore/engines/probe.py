@@ -17,8 +17,9 @@ SHARE = 1 / 8
 class Probe:
     """Compares engines with the trainer after each publication.
 
-    `token_ids`: the text, 2 tokens or more. `noise`: the mean gap of a token that rounding may cause.
-    `bound`: the most that `SHARE` may add to it. `policy`: the one that is asked.
+    `token_ids`: the text, 2 tokens or more. `noise`: the mean gap of a token that rounding may cause,
+    or twice that of an adapter that changes nothing yet. `bound`: the most of that one, and the most that
+    `SHARE` may add. `policy`: the one that is asked.
     """
 
     token_ids: Sequence[int]
@@ -30,6 +31,7 @@ class Probe:
     _before: Sequence[float] = ()
     _others: Mapping[str, Sequence[float]] = field(default_factory=dict)
     _gaps: list[float] = field(default_factory=list)
+    _rounding: float = 0.0
 
     def expect(
         self,
@@ -48,9 +50,13 @@ class Probe:
         found = await client.score(self.token_ids, policy=self.policy)
         gap, effect = _apart(found, self._own), _apart(self._own, self._base)
         self._gaps.append(gap)
-        if gap <= self.noise + min(SHARE * effect, self.bound):  # NaN fails it
+        if not effect and gap <= max(self.noise, self.bound):  # of a new adapter: the gap is of rounding
+            self._rounding = max(self._rounding, 2 * gap)
             return
-        nearest = min(gap, effect) * SHARE + self.noise
+        noise = max(self.noise, self._rounding)
+        if gap <= noise + min(SHARE * effect, self.bound):  # NaN fails it
+            return
+        nearest = min(gap, effect) * SHARE + noise
         if _apart(found, self._base) <= nearest:
             what = "samples from the model without the adapter"
         elif self._before and _apart(found, self._before) <= nearest:
