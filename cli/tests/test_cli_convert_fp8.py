@@ -118,7 +118,7 @@ def _rewrite(model: Path, change: Callable[[dict[str, Tensor]], object]) -> None
         (partial(_quantized_by, quant_method="fp8"), "quantized by 'fp8'; give the unquantized model"),
         (partial(_quantized_by, quant_method="gptq", bits=4), "quantized by 'gptq'; give the unquantized"),
         (_without_scales, f"lacks {SCALES!r}, the scales of the FP8 weight"),
-        (_with_one_scale, f"{SCALES!r} has (1, 1) scales for blocks of {BLOCK}, expected (5, 3)."),
+        (_with_one_scale, f"{SCALES}: found (1, 1) scales for blocks of {BLOCK}, expected (5, 3)."),
     ],
     ids=["whole-tensors", "gptq", "no-scales", "misshapen-scales"],
 )
