@@ -87,8 +87,7 @@ class Weights:
 
     def _begin(self, model: PreTrainedModel) -> Decoder:
         """Take `model`, without an adapter; its decoder."""
-        with torch.inference_mode(False):
-            place(model, self.device)
+        place(model, self.device)
         self.model, self._offload, self._adapter = model, Offload(), HeldAdapter()
         self._tied = set(model.all_tied_weights_keys)
         self._beyond: dict[str, Tensor] = {}
