@@ -1,5 +1,7 @@
 """Both decoders compute what transformers computes, whatever else is in the batch."""
 
+import functools
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from transformers.models.qwen3_next import modeling_qwen3_next
 
 from rlcore import ModelError, checksum
 from rlcore_local.loading import ALIGNMENT
@@ -54,6 +57,23 @@ def test_weights_begin_where_torch_puts_them_and_not_where_a_file_has_them(
     assert any(tensor.data_ptr() % ALIGNMENT for tensor in mapped)
     weights = Weights(path, torch.float32, None)
     assert not any(tensor.data_ptr() % ALIGNMENT for tensor in weights.model.parameters())
+
+
+def test_a_kernel_that_is_wrong_in_generation_alone_is_given_up(
+    model_path: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "torch_recurrent_gated_delta_rule"
+    own: Any = inspect.unwrap(vars(modeling_qwen3_next)[name])
+
+    @functools.wraps(own)
+    def kernel(*args: Any, **options: Any) -> tuple[torch.Tensor, Any]:
+        values, state = own(*args, **options)
+        return -values, state
+
+    monkeypatch.setattr(modeling_qwen3_next, name, kernel)
+    Weights(model_path("qwen3_next"), torch.float32, None)
+    assert vars(modeling_qwen3_next)[name] is own
+    assert "differs from transformers' own code" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("family", PATHS)
