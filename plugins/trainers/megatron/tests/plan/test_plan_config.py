@@ -80,7 +80,11 @@ def test_what_does_not_fit_has_a_reason_and_a_nearest_layout(judged: Any) -> Non
             "publish",
             "engine's weights",
         ),
-        ("max_response_tokens = 4000000", "generate", "KV cache"),
+        (
+            'model = "qwen3-0.6b"\nmax_response_tokens = 32768\ntokens_per_rank = 40960\nsglang.mem_fraction_static = 0.005',
+            "generate",
+            "KV cache",
+        ),
     ],
 )
 def test_the_phase_that_limits_is_named(judged: Any, changed: str, phase: str, most: str) -> None:
@@ -246,7 +250,7 @@ def test_context_parallel_ranks_see_more_than_their_own_tokens(facts: ModelFacts
 
 
 def test_a_loss_may_ask_for_a_reference(judged: Any) -> None:
-    dpo = COLOCATED.replace('"grpo"', '"dpo"')
+    dpo = COLOCATED.replace('"grpo"', '"dpo"').replace("= 16384", "= 18432")
     found, apart = judged(dpo)["memory"], judged(dpo + "reference.ranks = 8\n")["memory"]
     assert found["roles"] == pytest.approx(found["weights"], rel=0.01), "but for padding"
     assert apart["roles"] == 0
