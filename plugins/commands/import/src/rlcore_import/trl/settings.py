@@ -19,6 +19,11 @@ LOSSES = {"cispo": "per_token", "sapo": "per_rollout", "luspo": "constant", "ves
 FORMATS = ("json", "parquet", "csv")
 """What `load_dataset` calls files of one's own."""
 SHARES = "rows are counted: --data PATH:SPLIT[:1000] (docs/data.md)"
+CHANGES = (
+    *("map", "filter", "rename_column", "rename_columns", "add_column", "add_item", "with_transform"),
+    *("flatten", "cast", "cast_column", "sort", "shard", "take", "skip"),
+)
+"""Methods of a data set that make another one of it, which is in no file yet."""
 ONE_FILE = "name the file: --data FILE.jsonl or FILE.parquet"
 GENERATION = {
     **{name: name for name in ("stop", "stop_token_ids", "temperature", "top_p", "top_k", "min_p")},
@@ -301,7 +306,12 @@ def _in_shares(run: Run, name: str) -> bool:
 
 
 def _location(run: Run, path: str, name: str) -> str:
-    """A file here, or a data set of the hub with its configuration and split; empty: it is no such file."""
+    """A file here, or a data set of the hub with its configuration and split; empty: it is no such file.
+
+    The file of changed rows is the one that the program is told to write.
+    """
+    if any(run.has(f"{name}.{method}") for method in CHANGES):
+        return "train.jsonl" if name == "dataset" else "test.jsonl"
     if path in FORMATS:
         path = _file(run, name)
         rows = run.text(f"{name}_split").partition("[")[2]
