@@ -116,6 +116,7 @@ def main() -> None:
     options.add_argument("--only", default="", help="attempts whose text holds this")
     args = options.parse_args()
     facts = machine(args.threads)
+    signal.signal(signal.SIGHUP, lambda *_: None)  # nohup's would be inherited; this one is not
     folder = args.work / "kills"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

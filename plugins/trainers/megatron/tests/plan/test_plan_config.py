@@ -81,7 +81,8 @@ def test_what_does_not_fit_has_a_reason_and_a_nearest_layout(judged: Any) -> Non
             "engine's weights",
         ),
         (
-            'model = "qwen3-0.6b"\nmax_response_tokens = 32768\ntokens_per_rank = 40960\nsglang.mem_fraction_static = 0.005',
+            'model = "qwen3-0.6b"\nmax_response_tokens = 32768\ntokens_per_rank = 40960\n'
+            "sglang.mem_fraction_static = 0.005",
             "generate",
             "KV cache",
         ),
