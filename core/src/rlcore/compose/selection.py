@@ -37,7 +37,7 @@ CHOICES: Mapping[str, str] = {
     "algo": "recipe: names parts, and has vetted defaults",
     "model": "model: a family (its tiny preset), a Hugging Face directory or a hub id",
     "task": "procedural task to train on",
-    "data": "prompts to train on: a .jsonl or .parquet file; for several files, NAME=PATH:WEIGHT each",
+    "data": "prompts: a .jsonl or .parquet file, or OWNER/NAME of the hub; of several, NAME=PATH:WEIGHT each",
     EVAL: "also evaluate on NAME=PATH, or NAME=TASK",
     "advantage": "advantage estimator",
     "loss": "loss",
