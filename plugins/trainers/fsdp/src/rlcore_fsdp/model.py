@@ -270,7 +270,10 @@ class Model:
         for one in self._optimizers:  # FSDP makes the gradients of all adapters in one buffer
             one.forget_gradients()
         bins = rank_bins(batch, tokens_per_rank, rank_most, self.longest)
-        sums = [self._backward(batch, samples, read, score) for samples in bins]
+        sums = []
+        for number, samples in enumerate(bins, 1):
+            self.net.begin_micro_batch(is_last=number == len(bins))
+            sums.append(self._backward(batch, samples, read, score))
         return self._step(rank_sums(sums, current_device()))
 
     def _backward(

@@ -22,6 +22,8 @@ from rlcore_toolkit import PROBE_TOKENS, BorrowedKernels, current_device, rank_m
 Read = Callable[[Tensor], Mapping[str, Tensor]]
 """From the hidden states [n, H] that predict response tokens to outputs of n tokens."""
 
+_GATHERED_ONCE = 1 << 30
+"""Bytes of parameters that each rank may hold whole during a step."""
 _PROMPTS, _RESPONSES = (5, 5, 3), (7, 4, 6)
 """The tokens of the samples that a model is tried with; the first two share their prompt."""
 
@@ -41,6 +43,13 @@ class Net:
         self._is_exact = is_exact
         self._plain: str = model.config._attn_implementation
         self.in_one_row = False
+        self._shards = [one for one in model.modules() if isinstance(one, FSDPModule)]
+        size = sum(one.numel() * one.element_size() for one in model.parameters())
+        # in mixed precision, gradients that wait to be summed are of another dtype than the last ones
+        self._gathers_once = is_exact and current_device().type == "cpu" and size <= _GATHERED_ONCE
+        if self._gathers_once:
+            for shard in self._shards:
+                shard.set_reshard_after_forward(False, recurse=False)
         if recompute:
             for block in blocks_of(model):
                 block.forward = partial(_recomputed, block.forward, draws)
@@ -55,11 +64,20 @@ class Net:
         """The micro-batch of these `samples`, as the model reads it."""
         return pack(batch, samples, current_device(), in_one_row=self.in_one_row)
 
+    def begin_micro_batch(self, *, is_last: bool) -> None:
+        """Before a forward with a backward; after the last one of a step the gradients are there.
+
+        A small fp32 model on CPUs keeps its parameters whole until then, and sums gradients over ranks once.
+        """
+        if self._gathers_once:
+            for shard in self._shards:
+                shard.set_reshard_after_backward(is_last, recurse=False)
+                shard.set_requires_gradient_sync(is_last, recurse=False)
+
     def rest(self) -> None:
         """After forwards without a backward: give up what FSDP2 has gathered."""
-        for module in self.model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+        for shard in self._shards:
+            shard.reshard()
 
     def choose_packs(self) -> str:
         """Packs where they change nothing, else a row for each sequence; says which. Collective.
