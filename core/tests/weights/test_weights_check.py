@@ -82,6 +82,12 @@ def _broken_index(model: Path) -> None:
     (model / INDEX).write_text("[1]")
 
 
+def _unnamed_file(model: Path) -> None:
+    index = json.loads((model / INDEX).read_text())
+    kept = {name: file for name, file in index["weight_map"].items() if file != _second(model).name}
+    (model / INDEX).write_text(json.dumps({**index, "weight_map": kept}))
+
+
 def _set(model: Path, **changes: Any) -> None:
     file = model / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
@@ -103,6 +109,7 @@ def _head(model: Path, name: str) -> None:
         (_without_files, ("holds no weights",)),
         (_cut, ("model-00002-of-", "cannot be read as safetensors")),
         (_broken_index, (INDEX, "no index")),
+        (_unnamed_file, ("lacks the weight",)),
         (partial(_set, vocab_size=98), ("embed_tokens", "(99, 48)", "(98, 48)")),
         (partial(_set, intermediate_size=84), (".mlp.", "(80, 48)", "(84, 48)")),
         (partial(_set, num_hidden_layers=3), ("lacks the weight 'model.layers.2.",)),
@@ -116,6 +123,7 @@ def _head(model: Path, name: str) -> None:
         "files",
         "cut",
         "index",
+        "unnamed",
         "vocabulary",
         "width",
         "layers",

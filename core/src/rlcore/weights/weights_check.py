@@ -62,13 +62,17 @@ def shapes_in(path: Path) -> dict[str, Shape]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The directory's safetensors. ModelError where one that the index names is missing."""
+    """The safetensors that trainers read: what the index names, else model.safetensors, else all of them.
+
+    ModelError where one that the index names is missing.
+    """
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelError(f"{path}: holds no weights, expected *.safetensors files.")
     index = path / INDEX
     if not index.is_file():
-        return files
+        single = path / "model.safetensors"
+        return [single] if single in files else files
     try:
         named = set(parse_json(index.read_text())["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -79,7 +83,7 @@ def _files(path: Path) -> list[Path]:
             f"{path}: {', '.join(missing)} of its {len(named)} weight files, which {INDEX} names, "
             f"{'is' if len(missing) == 1 else 'are'} missing."
         )
-    return files
+    return [file for file in files if file.name in named]
 
 
 def expected_shapes(
