@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -166,6 +165,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _digests(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    from concurrent.futures import ThreadPoolExecutor  # no short command needs it
+
     with ThreadPoolExecutor(_THREADS) as pool:
         return dict(zip(names, pool.map(_digest, [folder / name for name in names]), strict=True))
 
