@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from fsdp_ranks import join, model_of, policy_of, policy_spec, scores, train
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.qwen3_next import modeling_qwen3_next
 
 from rlcore import AdapterSpec, CheckpointError, OptimizerSettings, TokenOutputs
 from rlcore_fsdp.build import empty_model
@@ -132,6 +135,37 @@ def packing(rank: int, world: int, port: int, path: str, adapter: AdapterSpec | 
     found: str = policy_of(joined, policy_spec(model_of(path, "bf16"), adapter)).packing
     joined.stop()
     return found
+
+
+RULE = "torch_chunk_gated_delta_rule"
+
+
+def borrowing(rank: int, world: int, port: int, path: str) -> bool:
+    """Whether the gated delta rule is torch's in the end, where a kernel of it fails on the last rank."""
+    plain: Any = inspect.unwrap(vars(modeling_qwen3_next)[RULE])
+
+    @functools.wraps(plain)
+    def kernel(*args: Any, **options: Any) -> Any:
+        if rank == world - 1:
+            raise RuntimeError("out of resource: shared memory")
+        return plain(*args, **options)
+
+    vars(modeling_qwen3_next)[RULE] = kernel
+    joined = join(rank, world, port, FsdpConfig())
+    policy_of(joined, policy_spec(model_of(path), None))
+    joined.stop()
+    return vars(modeling_qwen3_next)[RULE] is plain
+
+
+def test_a_kernel_that_fails_on_one_rank_computes_on_none(tmp_path: Path) -> None:
+    small = {name: BASE[name] for name in ("vocab_size", "hidden_size", "intermediate_size")}
+    heads = dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads", "num_attention_heads"), 2)
+    sizes = dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "head_dim"), 8)
+    kinds = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"], "num_experts": 0}
+    config = AutoConfig.for_model("qwen3_next", **small, **heads, **sizes, **kinds, pad_token_id=0)
+    auto: Any = AutoModelForCausalLM
+    auto.from_config(config).save_pretrained(tmp_path)
+    assert run_ranks(borrowing, 2, str(tmp_path)) == [True, True]
 
 
 @pytest.mark.parametrize("name", ["gpt_neox", "olmoe", "jamba"])
