@@ -28,14 +28,13 @@ def show_layouts(
     fitting = [layout for layout in plan.layouts if not layout.reason]
     others = [layout for layout in plan.layouts if layout.reason]
     shown = fitting[:count]
-    told: Mapping[str, str] = {}
     if fitting:
         best = fitting[0]
         fit = "1 layout fits" if len(fitting) == 1 else f"{len(fitting)} layouts fit"
         cut = f", the best {len(shown)} of them" if len(shown) < len(fitting) else ""
         console.print(f"[bold]{fit}[/] into {_usable(machines)}{cut}:")
         console.print(_bytes("layout", {_name(layout): layout.parts for layout in shown}, digits=1))
-        told = _footnotes(console, shown, {})
+        _footnotes(console, shown)
         console.print("The best, stage by stage:")
         console.print(_bytes("stage", best.stages(), digits=2))
         console.print(f"Its phases{best.engines.replace(', ', ', with ', 1)}:", highlight=False)
@@ -60,17 +59,17 @@ def show_layouts(
         cut = f"; {count} of them" if count < len(others) else ""
         console.print(f"\n{counted(len(others), 'layout')} ruled out{cut}:", highlight=False)
         console.print(_refused(others[:count]))
-    _footnotes(console, [*others[:count], *([plan.nearest] if plan.nearest else ())], told)
+    _footnotes(console, [*others[:count], *([plan.nearest] if plan.nearest else ())], told=shown)
 
 
 def _footnotes(
-    console: Console, layouts: Iterable[PlannedLayout], told: Mapping[str, str]
-) -> Mapping[str, str]:
-    """Say what the marks of these layouts mean, but for those that were `told`. Returns all of them."""
-    marks = {mark: text for layout in layouts for mark, text in layout.marks.items() if mark not in told}
+    console: Console, layouts: Iterable[PlannedLayout], told: Iterable[PlannedLayout] = ()
+) -> None:
+    """Say what the marks of these layouts mean, but for those that layouts have which were `told` before."""
+    known = {mark for layout in told for mark in layout.marks}
+    marks = {mark: text for layout in layouts for mark, text in layout.marks.items() if mark not in known}
     for mark, text in marks.items():
         console.print(f"{mark} {text}")
-    return {**told, **marks}
 
 
 def _usable(machines: Machines) -> str:
